@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Missing
@@ -74,7 +75,7 @@ def preview(card: AnswerCard) -> bytes:
         return round(PREVIEW_X + PREVIEW_WIDTH * per_cent / 100, 1)
 
     rows = min(len(card.seen), PREVIEW_ROWS) + len(card.bands) - 1
-    svg = _template("preview.svg.j2").render(card=replace(card, seen=card.seen[:PREVIEW_ROWS]), x=x, rows=rows)
+    svg = template("preview.svg.j2").render(card=replace(card, seen=card.seen[:PREVIEW_ROWS]), x=x, rows=rows)
     png: bytes = converter().svg_to_png(svg)
     return png
 
@@ -84,7 +85,7 @@ def check_installed() -> None:
     from flashmoe_sim.report.figures.save import converter
     from flashmoe_sim.report.figures.style import altair_module
 
-    _template(), converter(), altair_module()
+    template(), converter(), altair_module()
 
 
 def _render(
@@ -94,7 +95,7 @@ def _render(
 
     kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
     scripts = [*(_scripts() if drawn else ()), *([_own("card.js")] if card else [])]
-    return _template().render(
+    return template().render(
         title=title,
         says=card.says if card else _says(sections[0]),
         card=card,
@@ -175,8 +176,17 @@ def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def card_html(card: AnswerCard, *, level: int) -> str:
+    """The card alone. level: of its heading."""
+    return template("card.html.j2").render(card=card, level=level)
+
+
 @cache
-def _template(name: str = "page.html.j2") -> jinja2.Template:
+def template(name: str = "page.html.j2", folder: Path | None = None) -> jinja2.Template:
+    """A template of this package, or of a folder, which may include those.
+
+    Raises BadInput without the extra `report`.
+    """
     try:
         import jinja2
         from markupsafe import Markup, escape
@@ -193,8 +203,9 @@ def _template(name: str = "page.html.j2") -> jinja2.Template:
         marked = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts[:whole]))
         return Markup(marked + "".join(f"`{part}" for part in parts[whole:]))  # noqa: S704  # all of it is escaped
 
+    own = [] if folder is None else [jinja2.FileSystemLoader(folder)]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("flashmoe_sim.report", "."),
+        loader=jinja2.ChoiceLoader([*own, jinja2.PackageLoader("flashmoe_sim.report", ".")]),
         autoescape=True,
         finalize=quiet,
         undefined=jinja2.StrictUndefined,

@@ -2,7 +2,7 @@
 
 LRU is counted in every layer, which takes about as long as reading the trace. The policy is replayed in some layers
 only, and its difference from LRU there is assumed for all layers: hit rates differ much between layers, but the
-difference from LRU differs little. docs/guides/sampling.md has the measured errors, and other ways to sample.
+difference from LRU differs little. docs/guides/more.md has the measured errors, and other ways to sample.
 
 Source: the difference estimator over strata of a finite population (Cochran, Sampling Techniques, 1977, chapters 5 to
 7). Waldspurger et al. 2015 and 2017 (SHARDS, miniature simulation) sample keys instead.

@@ -69,7 +69,7 @@ class Curve(Verb["ExactCurve | SampledCurve"]):
     >>> curve("gpt-oss-120b", policy="arc", sample=0.25).columns[3:7]
     ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
-    A sample, with a 90% interval, is explained in docs/guides/sampling.md; its columns are the ones under Sampled in
+    A sample, with a 90% interval, is explained in docs/guides/more.md; its columns are the ones under Sampled in
     docs/reference/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """
@@ -78,7 +78,7 @@ class Curve(Verb["ExactCurve | SampledCurve"]):
     help: ClassVar[str] = """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
     TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
-    curve of a policy that needs a replay for each size, with a 90% interval: docs/guides/sampling.md.
+    curve of a policy that needs a replay for each size, with a 90% interval: docs/guides/more.md.
 
     \b
     Examples:  sim curve python-256 --policy min

@@ -54,7 +54,7 @@ class RatePredictions:
 class Predict(ConditionOptions, Verb[RatePredictions]):
     """Predict how fast a model decodes from hit rates alone, like `sim predict`.
 
-    docs/guides/predict.md explains.
+    docs/guides/more.md explains.
 
     >>> found = predict(hit_rate=[0.6, 0.9], model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
     >>> found["tok_s"].is_sorted()

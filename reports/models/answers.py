@@ -45,9 +45,9 @@ PARTS = {
 LEVEL = 19  # of zstd
 
 
-def asked(model: str, computer: Computer) -> str:
+def asked(model: str, machine: str) -> str:
     """The command with the same answer."""
-    return f"sim recommend {model} --machine {shlex.quote(computer.asked)}"
+    return f"sim recommend {model} --machine {shlex.quote(machine)}"
 
 
 def answers(model: str, computers: Iterable[Computer]) -> list[dict[str, Any]]:
@@ -63,9 +63,10 @@ def _answer(model: str, computer: Computer, replays: dict[str, Any]) -> dict[str
     except BadInput as error:
         return {**row, "why_not": str(error)}
     best = found.best.best
-    card = asdict(card_of(found, asked(model, computer)))
+    card = asdict(card_of(found, asked(model, computer.asked)))
     return {
         **row,
+        "why_not": None,
         "file": found.case.model.name,
         "engine": short_name(best),
         "tok_s": best.tok_s,

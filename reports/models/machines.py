@@ -100,3 +100,8 @@ def groups() -> Iterator[tuple[Computer, ...]]:
             for gib in RAM_GIB
         )
     yield from ((Computer(name),) for name in (*MACS, *UNIFIED))
+
+
+def computers() -> list[Computer]:
+    """All computers, in the order of the site's data."""
+    return [computer for group in groups() for computer in group]

@@ -1,95 +1,79 @@
-"""`docs/reference/models.md`: what to run for every model on every machine."""
+"""`docs/reference/models.md`: a corner of the table of answers, and the way to the rest."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from flashmoe_sim.geometry.named import named_models
-from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.verbs.recommend import Recommend
+from reports.models.answers import RESULTS
+from reports.models.machines import CARDS, MACS, MODELS, RAM, RAM_GIB, UNIFIED
+from reports.models.site import LEAST_TOK_S
 from reports.pages import joined, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
+SHOWN_MODELS = (
+    "gpt-oss-20b",
+    "gpt-oss-120b",
+    "qwen3.6-35b-a3b",
+    "qwen3-next-80b-a3b",
+    "glm-4.5-air",
+    "qwen3-235b-a22b",
+    "deepseek-v3",
+)
+SHOWN_MACHINES = {
+    "RTX 3060 12 GB, 64 GB of DDR4": "rtx-3060 + ddr4-3200x2 + 64GiB + nvme-gen4",
+    "RTX 3090, 64 GB of DDR4": "rtx-3090 + ddr4-3200x2 + 64GiB + nvme-gen4",
+    "RTX 4060, 32 GB of DDR5": "rtx-4060 + ddr5-5600x2 + 32GiB + nvme-gen4",
+    "RTX 4090, 64 GB of DDR5": "rtx-4090 + ddr5-5600x2 + 64GiB + nvme-gen4",
+    "RTX 5060 Ti 16 GB, 64 GB of DDR5": "rtx-5060-ti-16gb + ddr5-5600x2 + 64GiB + nvme-gen4",
+    "RTX 5090, 128 GB of DDR5": "rtx-5090 + ddr5-5600x2 + 128GiB + nvme-gen4",
+    "RX 9070 XT, 32 GB of DDR5": "rx-9070-xt + ddr5-5600x2 + 32GiB + nvme-gen4",
+    "Apple M2, 16 GB": "m2-16",
+    "Apple M4 Pro, 48 GB": "m4-pro-48",
+    "Apple M4 Max, 128 GB": "m4-max-128",
+    "Apple M3 Ultra, 512 GB": "m3-ultra-512",
+    "Ryzen AI Max+ 395, 128 GB": "strix-halo-128",
+    "DGX Spark, 128 GB": "gb10-128",
+}
 INTRO = """# Every model on every machine
 
-What `sim recommend MODEL --machine MACHINE` names first, with an empty context: {models} models on {machines} machines.
-Of these pairs {answers} reach a token a second; the second table lists the others. GPU and RAM: GiB in use, mapped
-files included. 90%: nine of ten measured speeds should fall within this interval; one that is wider than {wide} times
-is called a guess, and often waits for storage. A setting is a [system](systems.md) with its parameters; `sim system
-show` says where to get its engine. A machine's name stands for all of its parts, such as 32 GB of RAM in `rtx-3060`:
-[all of them](#the-machines-and-what-they-do-not-run). `sim recommend` also says what holds a machine back and what
-would gain most, and takes your own parts: `--machine "rtx-3060 + ryzen-5600 + 64GiB"`.
+`./dev site` builds a page that answers without a server or a network: `out/site/index.html`. It holds what
+`sim recommend` answers for {models} models on {machines} computers: {cards} graphics cards, and none, with {gib} GiB of
+{ram}, {whole} Macs and other computers with one memory for all; with an NVMe drive on PCIe 4 and an empty context.
+Every answer has its line, its range, what holds it back and what would help. For other parts:
+`sim recommend MODEL --machine "rtx-3060 + ryzen-5600 + 48GiB"`.
 
-Made by `python -m reports.models`; the numbers are in `reports/models/answers.csv`.
+Here is a corner of it: tokens a second, and the range in which nine of ten measured speeds should lie. A dash: less
+than one, or it does not run.
 """
-RESULTS = Path(__file__).with_name("answers.csv")
-MODELS = tuple(named_models())
-LEAST_TOK_S = 1.0  # slower is not worth a row
-WIDE = 5  # times from an interval's low end to its high end, from which on an answer is called a guess
+OUTRO = """`python -m reports.models` asks for everything again, in about an hour on two cores, and keeps it in
+`reports/models/answers.parquet`; if it is stopped, it goes on where it was."""
 
 
-def answers(model: str, machines: tuple[str, ...] = PRESETS) -> list[dict[str, Any]]:
-    """The first choice for a model on each machine."""
-    cells = Recommend(model=model, machine=machines[0]).run_each(machines, [model])
-    return [cell.as_row() for cell in cells.cells]
+def markdown(rows: pl.DataFrame) -> str:
+    """The page."""
+    cards = {(row["model"], row["machine"]): row for row in rows.iter_rows(named=True)}
 
+    def cell(model: str, machine: str) -> str:
+        row = cards[model, machine]
+        if row["card"] is None or row["tok_s"] < LEAST_TOK_S:
+            return "-"
+        card = json.loads(row["card"])
+        return f"{card['speed']} ({card['likely'].replace(' to ', '-')})"
 
-def rounded(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """Answers with four digits."""
-    return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
-
-
-def markdown(answers: pl.DataFrame) -> str:
-    """The page: machines with a GPU of its own first, then Macs and others, on each the fastest model first."""
-    runs = answers.filter(pl.col("tok_s") >= LEAST_TOK_S)
-    machines = sorted(PRESETS, key=_place)
-    fastest = sorted(runs.iter_rows(named=True), key=lambda row: (machines.index(row["machine"]), -row["tok_s"]))
-    cells = [
-        (
-            row["machine"],
-            row["model"],
-            _two(row["tok_s"]),
-            _interval(row["tok_s_lo"], row["tok_s_hi"]),
-            *(f"{row[name] / GIB:.1f}" for name in ("gpu_bytes", "held_bytes")),
-            row["setting"],
-            f"`{row['command']}`".replace("|", "\\|"),
-        )
-        for row in fastest
-    ]
-    page = joined(
-        INTRO.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs), wide=WIDE),
-        table(("machine", "model", "tok/s", "90%", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
-        "## The machines, and what they do not run",
-        table(
-            ("machine", "what", "less than a token a second", "does not run"),
-            (_of_machine(name, answers) for name in machines),
-            left=(0, 1, 2, 3),
-        ),
+    shown = ((name, *(cell(model, machine) for model in SHOWN_MODELS)) for name, machine in SHOWN_MACHINES.items())
+    intro = INTRO.format(
+        models=len(MODELS),
+        machines=rows["machine"].n_unique(),
+        cards=len(CARDS),
+        gib=", ".join(map(str, RAM_GIB)),
+        ram=" or ".join(one.partition("x")[0].upper() for one in RAM),
+        whole=len(MACS) + len(UNIFIED),
     )
-    return f"{page}\n"
+    return f"{joined(intro, table(('', *SHOWN_MODELS), shown, left=(0,)), OUTRO)}\n"
 
 
-def _of_machine(name: str, answers: pl.DataFrame) -> tuple[str, ...]:
-    here = answers.filter(pl.col("machine") == name)
-    which = (pl.col("tok_s") < LEAST_TOK_S, pl.col("tok_s").is_null())
-    return name, load_machine(name).title, *(", ".join(here.filter(one)["model"]) or "-" for one in which)
-
-
-def _place(name: str) -> tuple[int, int]:
-    """Machines whose GPU has a memory of its own come first, those without a GPU last."""
-    machine = load_machine(name)
-    return (2 if machine.gpu is None else int(machine.unified), PRESETS.index(name))
-
-
-def _two(number: float) -> str:
-    """Two digits: more would be noise."""
-    return f"{float(f'{number:.2g}'):g}"
-
-
-def _interval(least: float, most: float) -> str:
-    return f"{_two(least)}-{_two(most)}{', a guess' if most > WIDE * least else ''}"
+def write() -> None:
+    PAGE.write_text(markdown(pl.read_parquet(RESULTS)), encoding="utf-8")

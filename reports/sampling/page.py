@@ -28,7 +28,7 @@ def markdown(results: pl.DataFrame, others: pl.DataFrame) -> str:
 `sim curve --sample` on {traces} bundled traces under {policies} policies, in banks of an eighth to seven
 eighths of the experts: {estimates:,} estimates, each beside the exact rate. Bias, error (root mean square)
 and half-width of the 90% interval (median) are in points of the hit rate.
-[docs/guides/sampling.md](../../docs/guides/sampling.md) says what follows from it;
+[docs/guides/more.md](../../docs/guides/more.md) says what follows from it;
 `./dev report` makes this page again.
 
 ## By share of the layers

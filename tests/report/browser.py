@@ -22,6 +22,11 @@ SWITCHES = (
     "disable-sync",
     "hide-scrollbars",
 )
+LUMINANCE = """
+const [r, g, b] = getComputedStyle(arguments[0])[arguments[1]].match(/[0-9.]+/g).map(one => one / 255)
+  .map(one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+"""
 MISSING = not (shutil.which("chromium") and shutil.which("chromedriver"))
 needs_browser = pytest.mark.skipif(MISSING, reason="needs chromium and chromedriver: ./dev extras")
 

@@ -12,16 +12,11 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.report.first_screen import number
 from flashmoe_sim.tune.others import speeds_of_others
-from tests.report.browser import Browser, needs_browser
+from tests.report.browser import LUMINANCE, Browser, needs_browser
 from tests.support import document
 
 MACHINE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4 + windows"
 ASKED = ["recommend", "gpt-oss-120b", "--machine", MACHINE, "--system", "placed,moe-cache,all-gpu,cpu"]
-LUMINANCE = """
-const [r, g, b] = getComputedStyle(arguments[0])[arguments[1]].match(/[0-9.]+/g).map(one => one / 255)
-  .map(one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-"""
 
 
 @pytest.fixture(scope="module")

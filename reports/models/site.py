@@ -1,0 +1,155 @@
+"""The site that answers: every card of the table, in pieces that a page loads as it needs them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flashmoe_sim.geometry.named import model_names
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.written import find_part
+from flashmoe_sim.report.page import card_html, preview, template
+from reports.models.answers import RESULTS, asked, card_in
+from reports.models.machines import CARDS, DRIVE, MACS, RAM, RAM_GIB, UNIFIED, computers
+
+HERE = Path(__file__).parent
+FIRST = "gpt-oss-120b", "rtx-3060 + ddr4-3200x2 + 64GiB + nvme-gen4"  # on the page before anything is chosen
+LEAST_TOK_S = 1.0  # slower is of no use
+AXIS = 1.0, 300.0  # tokens a second: the ends of the strips in tables
+OTHERWISE = {  # what only the command answers; the first of each is what the table is for
+    "drive": {DRIVE: "NVMe 4", "nvme-gen5": "NVMe 5", "nvme-gen3": "NVMe 3", "sata-ssd": "SATA"},
+    "context": {"": "4,096", "--context 16384": "16,384", "--context 65536": "65,536"},
+    "fast": {
+        "": "answers",
+        "--objective prompt --prompt-tokens 4096": "prompts",
+        "--objective both --prompt-tokens 4096": "both",
+    },
+}
+
+
+def build(folder: Path, rows: pl.DataFrame) -> None:
+    """Write the page, its pieces and its picture. rows: of `answers.parquet`, or some models of it."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    places = [each.asked for each in computers()]
+    speeds = dict[str, list[Any]]()
+    for (model,), some in rows.group_by("model", maintain_order=True):
+        of = {row["machine"]: row for row in some.iter_rows(named=True)}
+        each = [of[place] for place in places]
+        speeds[str(model)] = [_speed(row) for row in each]
+        _write(
+            folder, str(model), {"lines": (lines := _Lines()).texts, "cards": [lines.of(_html(row)) for row in each]}
+        )
+    _write(folder, "speeds", speeds)
+    first = card_in(rows.row(by_predicate=(pl.col("model") == FIRST[0]) & (pl.col("machine") == FIRST[1]), named=True))
+    (folder / "preview.png").write_bytes(preview(first))
+    page = template("site.html.j2", HERE).render(
+        first=first, card=card_html(first, level=2), known=_known(list(speeds)), otherwise=OTHERWISE
+    )
+    (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+class _Lines:
+    """The lines of many cards, each once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.known: dict[str, int] = {}
+
+    def of(self, html: str) -> list[int]:
+        found = []
+        for line in filter(None, map(str.strip, html.split("\n"))):
+            if line not in self.known:
+                self.known[line] = len(self.texts)
+                self.texts.append(line)
+            found.append(self.known[line])
+        return found
+
+
+def _write(folder: Path, name: str, value: Any) -> None:
+    """A piece: a script, since a page that is opened from a disk can load nothing else."""
+    packed = gzip.compress(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), 9, mtime=0)
+    (folder / "data" / f"{name}.js").write_text(
+        f'take("{name}","{base64.b64encode(packed).decode()}")\n', encoding="utf-8"
+    )
+
+
+def _html(row: dict[str, Any]) -> str:
+    """The card; where nothing runs, or too slowly to be used, a sentence."""
+    if row["card"] is not None and row["tok_s"] >= LEAST_TOK_S:
+        return card_html(card_in(row), level=2)
+    machine = load_machine(row["machine"]).title
+    too_slow = f"Less than {LEAST_TOK_S:.0f} token a second: too slow to use" if row["why_not"] is None else ""
+    return template("nothing.html.j2", HERE).render(
+        title=f"{row['file'] or row['model']} on {machine}",
+        says=too_slow or "It does not run",
+        why=row["why_not"],
+        asked=asked(row["model"], row["machine"]),
+    )
+
+
+def _speed(row: dict[str, Any]) -> list[Any] | int:
+    """As tables show it: speed, range, places on the strip in per cent, engine; 0 if nothing runs, 1 if too slowly."""
+    if row["card"] is None:
+        return 0
+    if row["tok_s"] < LEAST_TOK_S:
+        return 1
+    card, ends = json.loads(row["card"]), (row["tok_s_lo"], row["tok_s"], row["tok_s_hi"])
+    return [card["speed"], card["likely"], *map(_place, ends), row["engine"]]
+
+
+def _place(tok_s: float) -> int:
+    lo, hi = AXIS
+    return round(100 * math.log(min(max(tok_s, lo), hi) / lo) / math.log(hi / lo))
+
+
+def _known(models: Sequence[str]) -> dict[str, Any]:
+    """What can be chosen, and how it may be typed."""
+    names = model_names()
+    whole = []
+    for name in (*MACS, *UNIFIED):
+        chip = re.split(r" \+ |-(?=\d+$)", name)[0]
+        gib = int(re.findall(r"(\d+)(?:GiB)?$", name)[0])
+        whole.append(
+            {
+                "key": name,
+                "label": f"{_short(find_part(chip).title)}, {gib} GB",
+                "gib": gib,
+                "words": list(_words(chip)),
+            }
+        )
+    return {
+        "models": [{"key": one, "words": [name for name, of in names.items() if of == one]} for one in models],
+        "cards": [
+            *({"key": one, "label": _short(find_part(one).title), "words": list(_words(one))} for one in CARDS),
+            {"key": "", "label": "No graphics card", "words": ["no gpu", "no graphics card", "cpu only"]},
+        ],
+        "gib": list(RAM_GIB),
+        "ram": [{"key": one, "label": one.partition("-")[0].upper(), "cpu": cpu} for one, cpu in RAM.items()],
+        "whole": whole,
+    }
+
+
+def _words(name: str) -> Iterator[str]:
+    """How people write a part: with its maker or without."""
+    part = find_part(name)
+    for one in (name, part.title, _short(part.title), *part.aliases):
+        yield one
+        yield re.sub(r"^(rtx|gtx|rx|arc|tesla|ryzen|radeon)[ -]", "", one.lower())
+
+
+def _short(title: str) -> str:
+    """`RTX 3060 12 GB`."""
+    return re.sub(r"^(NVIDIA|AMD|Intel|Apple) (GeForce |Radeon |Tesla )?| \(.*?\)", "", title)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]), pl.read_parquet(RESULTS))
