@@ -28,6 +28,7 @@ NOT_RESULTS = ("id", "version", "trace_id", "minor_misses")  # of which there ar
 LABELS = ("trace", "contract", "policy", "prefetch", "execution", "machine")
 COLUMNS = (*LABELS, "rows", "misses", "tok_s", "digest")
 CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"
+UNRELEASED = "## Unreleased\n"
 CHANGED = "Changed results:\n\n| what | before | after |\n|---|---|---|\n"
 Results = dict[tuple[str, ...], dict[str, str]]  # by labels
 
@@ -93,11 +94,15 @@ def _shown(row: dict[str, str] | None) -> str:
 
 
 def in_changelog(text: str, what: str, moved: list[tuple[str, str, str]]) -> str:
-    """The changelog with a line for results that moved."""
+    """The changelog with a line for results that moved, among those that are not released."""
     labels, before, after = moved[0]
     more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
-    assert CHANGED in text, "the changelog has no table of changed results"
-    return text.replace(CHANGED, f"{CHANGED}| {what} ({labels}{more}) | {before} | {after} |\n", 1)
+    assert UNRELEASED in text, "the changelog has no part for what is not released"
+    head, released, rest = text.partition("\n## 0")
+    if CHANGED not in head:
+        head = head.replace(UNRELEASED, f"{UNRELEASED}\n{CHANGED}", 1)
+    head = head.replace(CHANGED, f"{CHANGED}| {what} ({labels}{more}) | {before} | {after} |\n", 1)
+    return f"{head}{released}{rest}"
 
 
 def load() -> Results:

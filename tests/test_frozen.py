@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.trace.bundled import catalog
-from tests.frozen import CHANGELOG, Results, in_changelog, load, moves
+from tests.frozen import CHANGED, CHANGELOG, Results, in_changelog, load, moves
 
 LRU = ("python-256", "atomic", "lru", "none", "", "")
 FIFO = ("python-256", "atomic", "fifo", "none", "hot-cold", "vm-2core")
@@ -45,7 +45,9 @@ def test_what_moved_is_shown_before_and_after() -> None:
 def test_what_moved_enters_the_changelog() -> None:
     moved = [("python-256, atomic, lru, none", "10 misses (aaaaaa)", "9 misses (bbbbbb)"), ("other", "none", "none")]
     text = CHANGELOG.read_text()
-    found = in_changelog(text, "ties of lru", moved)
+    once = in_changelog(text, "ties of lru", moved)
     line = "| ties of lru (python-256, atomic, lru, none and 1 more) | 10 misses (aaaaaa) | 9 misses (bbbbbb) |\n"
-    assert found.replace(line, "", 1) == text
-    assert line in found
+    assert once.index("## Unreleased") < once.index(line) < once.index("\n## 0")
+    twice = in_changelog(once, "ties of arc", moved)
+    assert twice.replace(line.replace("lru (", "arc ("), "", 1) == once
+    assert once.replace(line, "", 1).replace(CHANGED, "", 1).replace("## Unreleased\n\n", "## Unreleased\n", 1) == text

@@ -42,10 +42,10 @@ def hits(found: Material) -> Section:
         parts.append(Figure(name, hit_curves(frame(some)), caption, page_table((*who(some), *HITS), some)))
     if more := traces[MOST_TRACES:]:
         parts.append(f"Without a figure: {', '.join(some[0]['trace'] for some in more)}.")
+    with suppress(BadInput):  # without lru, or few policies of one trace
+        caption = "How far each policy is above lru, where lines above lie on each other or are not drawn."
+        parts.append(Figure("gains", gains(frame(rows)), caption))
     if len(traces) > 1:
-        with suppress(BadInput):  # without lru
-            caption = "All traces: how far each policy is above lru, where lines above lie on each other."
-            parts.append(Figure("gains", gains(frame(rows)), caption))
         parts += ["All traces together: means, each trace counting the same.", _together(rows)]
     return Section("How often a bank hits", tuple(parts))
 

@@ -7,15 +7,18 @@ import json
 import os
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.card import (
     AnswerCard,
     Band,
@@ -28,7 +31,7 @@ from flashmoe_sim.report.card import (
 )
 from flashmoe_sim.report.first_screen import short_name
 from flashmoe_sim.verbs.recommend import Recommend
-from reports.models.machines import MODELS, Computer, groups
+from reports.models.machines import MODELS, Computer, computers
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("answers.parquet")
@@ -43,6 +46,7 @@ PARTS = {
     "helps": Help,
 }
 LEVEL = 19  # of zstd
+MOST_REPLAYS = 400  # kept in memory: some 5 GiB of the largest models
 
 
 def asked(model: str, machine: str) -> str:
@@ -50,10 +54,14 @@ def asked(model: str, machine: str) -> str:
     return f"sim recommend {model} --machine {shlex.quote(machine)}"
 
 
-def answers(model: str, computers: Iterable[Computer]) -> list[dict[str, Any]]:
-    """The answers for computers that replay the same sizes."""
-    replays = dict[str, Any]()
-    return [_answer(model, computer, replays) for computer in computers]
+def answers(model: str, of: Iterable[Computer]) -> list[dict[str, Any]]:
+    """The answers for computers that mostly replay the same sizes."""
+    replays, found = dict[str, Any](), []
+    for computer in of:
+        found.append(_answer(model, computer, replays))
+        if sum(map(len, replays.values())) > MOST_REPLAYS:
+            replays.clear()
+    return found
 
 
 def _answer(model: str, computer: Computer, replays: dict[str, Any]) -> dict[str, Any]:
@@ -92,21 +100,31 @@ def ask_all() -> None:
     kept = STARTED / f"{_digest()}.jsonl"
     rows = [json.loads(line) for line in kept.read_text("utf-8").splitlines()] if kept.exists() else []
     known = {(row["model"], row["machine"]) for row in rows}
-    left = [(model, each) for model in MODELS for each in groups() if (model, each[0].asked) not in known]
+    groups = [
+        (model, [one for one in each if (model, one.asked) not in known]) for model in MODELS for each in _alike()
+    ]
+    left = [(model, each) for model, each in groups if each]
     with ProcessPoolExecutor(os.cpu_count()) as workers, kept.open("a", encoding="utf-8") as file:
-        for number, some in enumerate(workers.map(_of_group, left)):
+        asking = [workers.submit(answers, model, each) for model, each in left]
+        for number, answered in enumerate(as_completed(asking)):
+            some = answered.result()
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in some)
             file.flush()
             rows += some
             print(f"models: {number + 1} of {len(left)}: {some[0]['model']}, {some[0]['machine']}", file=sys.stderr)
-    order = {model: place for place, model in enumerate(MODELS)}
-    rows.sort(key=lambda row: order[row["model"]])
+    order = {(model, each.asked): place for place, (model, each) in enumerate(product(MODELS, computers()))}
+    rows.sort(key=lambda row: order[row["model"], row["machine"]])
     table = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
     table.write_parquet(RESULTS, compression="zstd", compression_level=LEVEL, row_group_size=len(table))
 
 
-def _of_group(group: tuple[str, tuple[Computer, ...]]) -> list[dict[str, Any]]:
-    return answers(*group)
+def _alike() -> list[list[Computer]]:
+    """Computers by the memory of their GPUs: banks of the same sizes are replayed for all."""
+    found = defaultdict[float, list[Computer]](list)
+    for one in computers():
+        gpu = load_machine(one.asked).gpu
+        found[0.0 if gpu is None or gpu.memory_gib is None else gpu.memory_gib.value].append(one)
+    return list(found.values())
 
 
 def _digest() -> str:

@@ -62,8 +62,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     first, of = next(iter(shown.values())), [label(name, 40) for _, name in shown]
     subtitle = _at_middle_bank(first)
     if names.others:
-        below = {line_of(row) for row in drawn if 100 * row["hit_rate"] < low}
-        subtitle += f" Grey: {names.others} others{f', {len(below)} of them below the axis in part' if below else ''}."
+        subtitle += f" Not drawn: {names.others} others."
     description = f"Hit rate against the bank. {subtitle}"
     if len(panels) == 1:
         return titled(panels[0], f"Hit rate against the bank: {of[0]}", subtitle, description)

@@ -195,7 +195,7 @@ def line_layers(
     chooses: bool = True,
     rules: Sequence[tuple[str, float]] = (),
 ) -> list[Any]:
-    """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
+    """The layers of coloured lines: lines, their markers, and names at their ends if there are few.
 
     toggled: the selection of lines in the legend; None to name lines at their ends, if there is room for a few.
     chooses: whether this panel holds the selection, as one of several does; it must be in a layer with colours.
@@ -222,18 +222,10 @@ def line_layers(
         altair.Tooltip("memory:N"),
         altair.Tooltip("y:Q", title=title, format=".4g"),
     ]
-    layers = []
-    if names.others:
-        grey = [row for row in data if row["line"] not in names.coloured]
-        layers.append(
-            altair.Chart(values(grey))
-            .mark_line(style="other", clip=True)
-            .encode(x=axis.x(), y=y, detail="line:N", tooltip=tooltip[:1])
-        )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
     # a legend would draw its markers dashed
     lines = drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line()
-    layers.append(lines if at_ends or not chooses else lines.add_params(toggled))
+    layers = [lines if at_ends or not chooses else lines.add_params(toggled)]
     seen = altair.Chart(values(row for row in coloured if row["x"] in marked))
     layers.append(seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip))
     ends = _last_points(coloured) if at_ends else []

@@ -34,7 +34,7 @@ def missing() -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw results as a PNG: hit rates, points above LRU if there are several traces, and speeds if there is a machine.
+    """Draw results as a PNG: hit rates, points above LRU of several traces or many policies, and speeds on a machine.
 
     rows: of schema.RESULT_COLUMNS. Of banks in several units, those in the unit of the first row are drawn; of traces
         and machines, the first 6 pairs that have speeds.
@@ -52,7 +52,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 def _charts(rows: Sequence[Row]) -> Iterator[Chart]:
     table = frame(rows)
     yield hit_curves(table)
-    with suppress(BadInput):  # of one trace, or without lru
+    with suppress(BadInput):  # without lru, or few policies of one trace
         yield gains(table)
     of_pair: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

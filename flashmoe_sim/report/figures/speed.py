@@ -76,7 +76,7 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
         f"{label(best['bank'])}. {'Bands' if len(names.coloured) <= MOST_BANDS else 'Bars'}: 90% intervals."
     )
     if names.others:
-        subtitle += f" Grey: {names.others} others."
+        subtitle += f" Not drawn: {names.others} others."
     if ceilings is not None:
         subtitle += f" Dashed: ceilings at bank {label(ceilings.bank)}."
         far = [f"{row.name} at {three(row.tok_s)}" for row in rules if row not in drawn_rules]

@@ -41,13 +41,24 @@ def test_a_bank_that_lru_lacks_does_not_count() -> None:
 
 
 def test_your_own_policy_is_always_shown_and_spoken_of() -> None:
-    many = {f"lfu-decay:factor={number / 100}": 0.6 for number in range(1, 30)}
+    many = {f"lfu-decay:factor={number / 100}": 0.6 for number in range(1, 50)}
     chart = gains(results(*on("a", lru=0.5, gap=0.1, **many), *on("b", lru=0.5, gap=0.1, **many)))
     means = rows_of(chart, "policy", "traces")
-    assert len(means) == 16
+    assert len(means) == 40
     assert [one["policy"] for one in means if one["kind"] == "your own"] == ["gap"]
     assert "gap: -40.0 points, above lru on 0 of 2 traces" in chart.description
-    assert "Not shown: 14 others." in chart.description
+    assert "Not shown: 10 others." in chart.description
+
+
+def test_of_one_trace_with_many_policies_dots_are_banks(tmp_path: Path) -> None:
+    many = {f"lfu-decay:factor={number / 100}": 0.5 + number / 100 for number in range(1, 10)}
+    chart = gains(results(*on("a", lru=0.5, placed=0.1, **many)))
+    dots = {(one["policy"], one["bank"]): one["points"] for one in rows_of(chart, "policy", "bank")}
+    assert len(dots) == 20
+    assert dots["placed", "16"] == dots["placed", "32"] == pytest.approx(-40)
+    assert "Below -20 points, drawn there: placed." in chart.description
+    assert "lfu-decay:factor=0.09: +9.0 points, above lru in 2 of 2 banks" in chart.description
+    assert ">Hit rate above LRU: a<" in svg(chart, tmp_path)
 
 
 def test_foreign_names_are_texts(tmp_path: Path) -> None:
@@ -57,5 +68,5 @@ def test_foreign_names_are_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [on("a", lru=0.5, fifo=0.4), on("a", fifo=0.5) + on("b", fifo=0.5), on("a", lru=0.5)])
 def test_one_trace_or_no_lru(rows: list[Row]) -> None:
-    with pytest.raises(Incomplete, match="two traces or more are needed, each under lru and another policy"):
+    with pytest.raises(Incomplete, match="rows of two traces, or of more than 8 policies, are needed"):
         gains(results(*rows))
