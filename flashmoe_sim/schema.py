@@ -152,7 +152,7 @@ PREDICTED = (
 JUDGED = (
     Column("trace", "str", "", "name of the trace; null for the mean over several"),
     Column("traces", "int", "", "traces of the row"),
-    *(column for column in IDENTITY if column.name in ("bank", "policy")),
+    *(column for column in IDENTITY if column.name in ("bank", "policy", "prefetch")),
     Column("against", "str", "", "policy that it is judged against, in the same bank"),
     *(column for column in IDENTITY if column.name == "contract"),
     *(column for column in COUNTS if column.name == "hit_rate"),
@@ -181,9 +181,10 @@ FITTED = (
     Column("against", "str", "", "the policy with the parameters that it was given with"),
     *(column for column in IDENTITY if column.name == "contract"),
     *(column for column in COUNTS if column.name == "hit_rate"),
-    *(column for column in JUDGED if column.name.startswith("more_hits")),
-    Column("best_policy", "str", "", "the candidate that hits most on the text it is judged on: hindsight"),
+    *(column for column in JUDGED if column.name.startswith(("more_hits", "tok_s", "gain"))),
+    Column("best_policy", "str", "", "the best candidate on the text it is judged on: hindsight"),
     Column("hindsight_hit_rate", "float", "1", "its hit rate"),
+    Column("hindsight_tok_s", "float", "1/s", "its decode speed on the machine; null without one"),
 )
 
 VICTIMS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, Field
 from functools import partial, wraps
@@ -31,13 +31,14 @@ from flashmoe_sim.verbs.base import DrawnVerb, LiveVerb
 if TYPE_CHECKING:
     import polars
 
+    from flashmoe_sim.io.sections import Section
     from flashmoe_sim.verbs.base import Verb
 
 MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
 READS = {"read", "load"}  # what a verb takes that reads by itself
-TABLES, PICTURES = (".csv", ".parquet"), (".svg", ".pdf", ".png")
+TABLES, PICTURES = (".csv", ".parquet", ".tex"), (".svg", ".pdf", ".png")
 
 
 def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = None) -> click.Command:
@@ -64,6 +65,8 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             from flashmoe_sim.report.figures import save
 
             save(question.chart(found), out)
+        elif out is not None and out.suffix == ".tex":
+            _write_latex(question.sections(found), out, force=force)
         elif out is not None:
             _write_table(found.table(), out, force=force)
         for line in question.finish(found):
@@ -173,7 +176,7 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
 def _out_option(verb: type[Verb[Any]]) -> Any:
     """The file for the rows of a verb, or for its figure."""
     drawn = ", or draw them in this .svg, .pdf or .png" if issubclass(verb, DrawnVerb) else ""
-    text = f"Also write the rows to this .csv or .parquet{drawn}."
+    text = f"Also write the rows to this .csv or .parquet, the tables to this .tex{drawn}."
     return click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=text)
 
 
@@ -199,6 +202,16 @@ def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
 
     with atomic_writer(out, force=force) as file:
         file.write(as_csv(table)) if out.suffix == ".csv" else table.write_parquet(file)
+
+
+def _write_latex(sections: Sequence[Section], out: Path, *, force: bool) -> None:
+    """Write the tables of sections for LaTeX."""
+    from flashmoe_sim.io.sections import Table, latex
+    from flashmoe_sim.io.whole import atomic_writer
+
+    tables = [latex(part) for section in sections for part in section.parts if isinstance(part, Table)]
+    with atomic_writer(out, force=force) as file:
+        file.write("\n".join(tables).encode())
 
 
 def _of_verb(verb: type[Verb[Any]]) -> Callable[[Any], Any]:

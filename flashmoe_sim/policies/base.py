@@ -204,8 +204,8 @@ class EvictingPolicy(Policy, ABC):
         `declines`: functions with the signatures above that numba can compile. Under every contract they are called in
         the order of the references.
     sees: what functions see of the reference beside the expert; trace/seen.py explains the names. A function of SEEING
-        takes all of them, in this order, after the parameters above, or none. Predictors cannot give them, so such a
-        policy takes no predictor.
+        takes all of them, in this order, after the parameters above, or none. A predicted expert has the weight 0, a
+        rank after all choices, and the rest of the call after which it was predicted.
     bypass: whether a miss may be evicted again in the call that installed it (`declines`).
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
         (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), `hits-first-sorted` with the misses by number

@@ -179,6 +179,11 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
         return replace(state, table=table)
     if reason := why_not_seen(setup.policy, calls.trace):
         raise Incomplete(reason)
+    if setup.policy.sees and not isinstance(setup.prefetch, NoPrefetch):
+        raise Unsupported(
+            f"policy {setup.policy.spec} sees the {setup.policy.sees[0]} of each reference, and of predictions that of "
+            "calls before, which are gone; use --prefetch none, or replay the trace when it is complete"
+        )
     states = [one.copied() for one in state.pools]
     memory, aheads = _ahead(state, states, calls, ends)
     pasts = []

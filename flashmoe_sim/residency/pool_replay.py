@@ -126,8 +126,10 @@ def go_on(
     )
     calls = pool.calls(by_reference=setup.contract == "sequential", sees=policy.sees, minor=minor)
     predicted = ahead.arrays()
-    if setup.policy.sees:  # the loop compiles for one type of `upcoming`, also where nothing is predicted
-        predicted = predicted._replace(upcoming=calls.upcoming[:0])
+    if policy.sees:
+        predicted = predicted._replace(
+            upcoming=seen.of_predictions(pool.trace, ahead.after, ahead.upcoming, policy.sees)
+        )
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
         call, fault, slot = loop.run(

@@ -93,8 +93,7 @@ def records(
 
     by_reference: whether every reference is a use of its own. The other arguments are as in `Pool`.
     """
-    dtype = np.dtype([("upcoming", np.int32), *((name, SEEN[name]) for name in names)], align=True)
-    out = trace.empty(len(upcoming), dtype)
+    out = trace.empty(len(upcoming), _record(names))
     for block in blocks(len(out)):
         out["upcoming"][block] = upcoming[block]
     for name in names:
@@ -109,6 +108,31 @@ def records(
                 key, offset, np.zeros(keys, SEEN[name]), np.full(keys, -1, np.int64), name == "rank", out[name]
             )
     return out
+
+
+def of_predictions(
+    trace: RoutingTrace, after: NDArray[np.int64], upcoming: NDArray[np.int32], names: tuple[str, ...]
+) -> NDArray[Any]:
+    """The same for each predicted expert: no weight, a rank after all choices, and the rest of the call before.
+
+    That is the routed call after which it was predicted; before the first one all numbers are 0. after, upcoming: as in
+    `Ahead`.
+    """
+    out = trace.empty(len(upcoming), _record(names))
+    out["upcoming"] = upcoming
+    for name in names:
+        if name == "weight":
+            out[name] = 0
+        elif name == "rank":
+            out[name] = (np.diff(trace.offset) // np.maximum(trace.n_tokens, 1)).max(initial=0)
+        else:
+            values = _by_call(trace, name)
+            out[name] = np.where(after < 0, 0, values[np.maximum(after, 0)])
+    return out
+
+
+def _record(names: tuple[str, ...]) -> np.dtype[Any]:
+    return np.dtype([("upcoming", np.int32), *((name, SEEN[name]) for name in names)], align=True)
 
 
 def _by_call(trace: RoutingTrace, name: str) -> NDArray[Any]:

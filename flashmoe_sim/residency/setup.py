@@ -80,12 +80,6 @@ def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> Note | None:
         )
     if not isinstance(prefetch, NoPrefetch) and not isinstance(policy, EvictingPolicy):
         return Note("no installs", f"predictor {prefetch.name} cannot work: policy {policy.name} never installs a miss")
-    if policy.sees and not isinstance(prefetch, NoPrefetch):
-        return Note(
-            "sees",
-            f"policy {policy.name} sees the {policy.sees[0]} of each reference, which no prediction has; "
-            "use --prefetch none",
-        )
     if policy.sees and policy.reads_profile is not None:
         return Note(
             "sees",

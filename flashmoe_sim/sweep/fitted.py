@@ -10,13 +10,14 @@ from statistics import fmean
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, TooLarge
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.paired import PairedEstimate, blocks_of, difference
 from flashmoe_sim.parameters import made
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.versus import Steps, counted, known, requests_of
+from flashmoe_sim.sweep.versus import Conditioned, Steps, counted, gain_of, gains, known, requests_of
 from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -30,7 +31,8 @@ class FittedPolicy:
 
     setup: with the parameters that hit most on the text of `fitted_on`; the other numbers are of the text it is judged
     on. points: its hit rate minus that of `default`, as a share. best, best_rate: the candidate that hits most there,
-    by hindsight, and its hit rate.
+    by hindsight, and its hit rate. With a machine the best is the fastest: tok_s, best_tok_s, and log_gain, the
+    logarithm of how many times as fast as `default` it decodes.
     """
 
     trace: str
@@ -41,6 +43,9 @@ class FittedPolicy:
     points: PairedEstimate
     best: Policy
     best_rate: float
+    log_gain: PairedEstimate | None = None
+    tok_s: float | None = None
+    best_tok_s: float | None = None
 
     def as_row(self, confidence: float) -> dict[str, Any]:
         """schema.FITTED."""
@@ -56,8 +61,11 @@ class FittedPolicy:
             "more_hits": self.points.value,
             "more_hits_lo": known(lo),
             "more_hits_hi": known(hi),
+            "tok_s": self.tok_s,
+            **gains(self.log_gain, confidence),
             "best_policy": self.best.spec,
             "hindsight_hit_rate": self.best_rate,
+            "hindsight_tok_s": self.best_tok_s,
         }
 
 
@@ -91,12 +99,15 @@ def fit(
     setups: Sequence[Setup],
     default: Setup,
     *,
+    machine: Machine | None = None,
+    conditions: Conditioned | None = None,
     left_out: list[LeftOut],
     progress: Callable[[int, int], None],
 ) -> list[FittedPolicy]:
     """The best of `setups`, which are of one bank, for each trace: by the other traces, or by its own first half.
 
-    With several traces, each is judged with the parameters whose mean hit rate over the others is highest; a single one
+    With several traces, each is judged with the parameters whose mean hit rate over the others is highest, or on a
+    machine whose mean speed, as times that of the default ones; a single one
     is fitted on the first half of its steps, up to where a request begins if it has several, and judged on the rest,
     with the bank as the first half left it. Of equal ones the first listed is taken.
     left_out: receives traces that the bank does not fit. Raises BadInput if it fits none.
@@ -109,7 +120,7 @@ def fit(
             found = {}
             for done, setup in enumerate(all_setups):
                 progress(number * len(all_setups) + done, len(workloads) * len(all_setups))
-                found[setup] = counted(workload, setup)
+                found[setup] = counted(workload, setup, machine, conditions)
             fits[number] = found
         except BadInput as error:
             refused = error
@@ -121,11 +132,14 @@ def fit(
         workload = workloads[number]
         if len(fits) == 1:
             half = _half(workload.trace, len(next(iter(of.values())).hits))
-            learnt = {setup: _rate(steps, slice(half)) for setup, steps in of.items()}
+            learnt = {setup: _worth(steps, of[default], slice(half)) for setup, steps in of.items()}
             judged, fitted_on = slice(half, None), ITS_FIRST_HALF
         else:
             others = [other for other in fits if other != number]
-            learnt = {setup: fmean(_rate(fits[other][setup], slice(None)) for other in others) for setup in of}
+            learnt = {
+                setup: fmean(_worth(fits[other][setup], fits[other][default], slice(None)) for other in others)
+                for setup in of
+            }
             judged, fitted_on = slice(None), ", ".join(workloads[other].trace.name for other in others)
         rows.append(_judged(workload, setups, default, learnt, of, judged, fitted_on))
     return rows
@@ -141,24 +155,32 @@ def _judged(
     fitted_on: str,
 ) -> FittedPolicy:
     chosen = max(setups, key=learnt.__getitem__)
-    best = max(setups, key=lambda setup: _rate(of[setup], part))
-    own, other = of[chosen], of[default]
+    best = max(setups, key=lambda setup: _worth(of[setup], of[default], part))
+    own, other = (of[setup].since(part.start or 0) for setup in (chosen, default))
     request = requests_of(workload, part.start or 0)
-    block = blocks_of(len(own.hits[part]), request)
+    block = blocks_of(len(own.hits), request)
     return FittedPolicy(
         workload.trace.name,
         fitted_on,
         chosen,
         default.policy.spec,
-        _rate(own, part),
-        difference(own.hits[part], other.hits[part], own.requests[part], block),
+        own.hit_rate,
+        difference(own.hits, other.hits, own.requests, block),
         best.policy,
-        _rate(of[best], part),
+        of[best].since(part.start or 0).hit_rate,
+        gain_of(own, other, request),
+        own.tok_s,
+        of[best].since(part.start or 0).tok_s,
     )
 
 
-def _rate(steps: Steps, part: slice) -> float:
-    return float(steps.hits[part].sum() / max(steps.requests[part].sum(), 1))
+def _worth(steps: Steps, default: Steps, part: slice) -> float:
+    """The hit rate of a part, or on a machine how many times as fast as with the default parameters it decodes."""
+    if steps.step_s is None or steps.decoded is None or default.step_s is None:
+        return float(steps.hits[part].sum() / max(steps.requests[part].sum(), 1))
+    within = steps.decoded < (part.stop or len(steps.hits))
+    within &= steps.decoded >= (part.start or 0)
+    return float(default.step_s[within].sum() / steps.step_s[within].sum())
 
 
 def _half(trace: RoutingTrace, steps: int) -> int:

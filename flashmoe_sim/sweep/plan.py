@@ -38,7 +38,7 @@ def plan(question: BankOptions) -> tuple[Setup, Callable[[ModelGeometry | None],
     Raises BadInput for unknown words, for an impossible combination, and for conditions without a machine.
     """
     setup = plan_setup(**_of(question, SIZED))
-    return setup, partial(_conditions(question, setup), setup)
+    return setup, partial(conditions_of(question, setup), setup)
 
 
 def plan_sweep(
@@ -50,11 +50,11 @@ def plan_sweep(
     setups = plan_setups(**given, policy=rules, left_out=left_out)
     if in_chunks:
         setups = _in_chunks(question, setups, left_out)
-    return setups, _conditions(question, *setups[:1])
+    return setups, conditions_of(question, *setups[:1])
 
 
-def _conditions(
-    question: SeveralOptions | BankOptions, *setups: Setup
+def conditions_of(
+    question: SeveralOptions | BankOptions | ConditionOptions, *setups: Setup
 ) -> Callable[[Setup, ModelGeometry | None], Conditions]:
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
     options = question if isinstance(question, ConditionOptions) else ConditionOptions()

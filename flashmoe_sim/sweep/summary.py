@@ -75,6 +75,12 @@ def foresees(row: Row) -> bool:
     return knows or (predictor in PREFETCHERS and PREFETCHERS[predictor].hindsight)
 
 
+def line_text(row: Row) -> str:
+    """The policy, and the predictor if there is one."""
+    policy, prefetch = row["policy"], row["prefetch"]
+    return policy if prefetch in (None, "none") else f"{policy} + {prefetch}"
+
+
 def of_user(row: Row) -> bool:
     """Whether the policy is the user's own."""
     return row["policy"].partition(":")[0] not in POLICIES

@@ -1,4 +1,4 @@
-"""Policies against another one on the same traces: by how much each hits more and is faster, and how sure that is."""
+"""Policies and predictors against a policy on the same traces: how much more each hits, how much faster it is."""
 
 from __future__ import annotations
 
@@ -52,15 +52,12 @@ class Versus:
     def as_row(self, confidence: float) -> dict[str, Any]:
         """schema.JUDGED."""
         lo, hi = self.points.interval(confidence)
-        gain, gain_lo, gain_hi = None, None, None
-        if self.log_gain is not None:
-            gain = math.exp(self.log_gain.value)
-            gain_lo, gain_hi = (known(math.exp(end)) for end in self.log_gain.interval(confidence))
         return {
             "trace": self.trace,
             "traces": self.traces,
             "bank": str(self.setup.bank),
             "policy": self.setup.policy.spec,
+            "prefetch": self.setup.prefetch.spec,
             "against": self.against,
             "contract": self.setup.contract,
             "hit_rate": self.hit_rate,
@@ -69,9 +66,7 @@ class Versus:
             "more_hits_hi": known(hi),
             "ahead": self.ahead,
             "tok_s": self.tok_s,
-            "gain": gain,
-            "gain_lo": gain_lo,
-            "gain_hi": gain_hi,
+            **gains(self.log_gain, confidence),
             "faster": self.faster,
             "p": known(self.p),
         }
@@ -88,6 +83,18 @@ class Steps(NamedTuple):
     decoded: NDArray[np.int64] | None = None
     step_s: NDArray[np.float64] | None = None
     tokens: NDArray[np.int64] | None = None
+
+    def since(self, first: int) -> Steps:
+        """The steps from one on."""
+        hits, requests = self.hits[first:], self.requests[first:]
+        if self.decoded is None or self.step_s is None or self.tokens is None:
+            return Steps(hits, requests)
+        of = self.decoded >= first
+        return Steps(hits, requests, self.decoded[of] - first, self.step_s[of], self.tokens[of])
+
+    @property
+    def hit_rate(self) -> float:
+        return float(self.hits.sum() / max(self.requests.sum(), 1))
 
     @property
     def tok_s(self) -> float | None:
@@ -174,22 +181,35 @@ def _against(
     workload: Workload, setup: Setup, against: str, own: Steps, other: Steps, request: NDArray[np.int32] | None
 ) -> Versus:
     points = difference(own.hits, other.hits, own.requests, blocks_of(len(own.hits), request))
-    gain = None
-    if own.step_s is not None and other.step_s is not None:
-        decoded = None if request is None else request[own.decoded]
-        gain = log_ratio(own.step_s, other.step_s, blocks_of(len(own.step_s), decoded))
+    gain = gain_of(own, other, request)
     return Versus(
         workload.trace.name,
         1,
         setup,
         against,
-        float(own.hits.sum() / own.requests.sum()),
+        own.hit_rate,
         points,
         gain,
         own.tok_s,
         int(points.value > 0),
         None if gain is None else int(gain.value > 0),
     )
+
+
+def gain_of(own: Steps, other: Steps, request: NDArray[np.int32] | None) -> PairedEstimate | None:
+    """The logarithm of how many times as fast one decodes as the other; None without a machine."""
+    if own.step_s is None or other.step_s is None:
+        return None
+    decoded = None if request is None else request[own.decoded]
+    return log_ratio(own.step_s, other.step_s, blocks_of(len(own.step_s), decoded))
+
+
+def gains(log_gain: PairedEstimate | None, confidence: float) -> dict[str, float | None]:
+    """Columns of how many times as fast, with its interval."""
+    if log_gain is None:
+        return dict.fromkeys(("gain", "gain_lo", "gain_hi"))
+    lo, hi = (known(math.exp(end)) for end in log_gain.interval(confidence))
+    return {"gain": math.exp(log_gain.value), "gain_lo": lo, "gain_hi": hi}
 
 
 def _means(rows: Sequence[Versus]) -> Iterator[Versus]:

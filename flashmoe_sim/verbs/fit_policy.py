@@ -6,16 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, percent, table
+from flashmoe_sim.io.cells import Column, percent, speed, table
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
-from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
+from flashmoe_sim.question import CONTRACT, MACHINE, SCOPE, SIZES, ConditionOptions
 from flashmoe_sim.verbs.base import Progress, Verb
-from flashmoe_sim.verbs.judge_policies import ends, points
+from flashmoe_sim.verbs.judge_policies import ends, points, times
 
 if TYPE_CHECKING:
     import polars
 
+    from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
     from flashmoe_sim.sweep.fitted import FittedPolicy
@@ -45,7 +46,7 @@ class PolicyFitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitPolicy(Verb[PolicyFitted]):
+class FitPolicy(ConditionOptions, Verb[PolicyFitted]):
     """Fit parameters of a policy on some text and judge them on other text.
 
     >>> table = fit_policy("python-256", bank=32, policy="lfu-decay", values=["half_life=4,64"], contract="atomic")
@@ -53,7 +54,8 @@ class FitPolicy(Verb[PolicyFitted]):
     ('its first half', 'lfu-decay:half_life=64', 'lfu-decay:half_life=64')
 
     With several traces each is judged with the parameters that hit most on the others, on average; a single one is
-    fitted on its first half and judged on the second. Warns about traces that a bank does not fit.
+    fitted on its first half and judged on the second. With a machine the fastest are taken. Warns about traces that a
+    bank does not fit.
     Raises BadInput for unknown words and parameters, and for a bank that fits no trace.
     """
 
@@ -62,7 +64,8 @@ class FitPolicy(Verb[PolicyFitted]):
     help: ClassVar[str] = """Fit parameters of a policy on some text, and judge them on other text.
 
     TRACE is a file, or a name from `sim trace catalog`. Of several traces, each is judged with the parameters that hit
-    most on the others; a single one is fitted on its first half and judged on the second.
+    most on the others; a single one is fitted on its first half and judged on the second. With --machine the fastest
+    parameters are taken, not those that hit most.
 
     \b
     Examples:  sim policy fit my.jsonl --bank 32 --policy lfu-decay \\
@@ -82,6 +85,7 @@ class FitPolicy(Verb[PolicyFitted]):
     contract: str = field(default="protected", metadata=CONTRACT)
     scope: str = field(default="layer", metadata=SCOPE)
     confidence: float = option_field(0.95, "C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
+    machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 
     @property
@@ -92,13 +96,15 @@ class FitPolicy(Verb[PolicyFitted]):
     def run(self, progress: Progress | None = None, read: Read | None = None) -> PolicyFitted:
         """Replay every trace with every candidate. read: how a trace is read."""
         from flashmoe_sim.sweep.fitted import candidates, fit
-        from flashmoe_sim.sweep.plan import plan_policy, plan_setups
+        from flashmoe_sim.sweep.plan import conditions_of, plan_policy, plan_setups
         from flashmoe_sim.sweep.workloads import by_hindsight, plan_workloads
-        from flashmoe_sim.verbs.given import Trace, workload_of
+        from flashmoe_sim.verbs.given import Trace, machine_of, workload_of
 
         rule = plan_policy(self.policy)
         tried = candidates(rule, self.varied)
         defaults = plan_setups(self.bank, policy=rule, contract=self.contract, scope=self.scope)
+        conditions = conditions_of(self, *defaults[:1])
+        machine = None if self.machine is None else machine_of(self.machine)
         named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
         left_out: list[LeftOut] = []
@@ -110,7 +116,15 @@ class FitPolicy(Verb[PolicyFitted]):
                     progress(number * total + done, len(defaults) * total)
 
             setups = [replace(default, policy=one) for one in tried]
-            rows += fit(workloads, setups, default, left_out=left_out, progress=over_banks)
+            rows += fit(
+                workloads,
+                setups,
+                default,
+                machine=machine,
+                conditions=conditions,
+                left_out=left_out,
+                progress=over_banks,
+            )
         return PolicyFitted(rows, left_out, len(tried), self.confidence, tuple(by_hindsight(workloads, tried)))
 
     def document(self, found: PolicyFitted) -> dict[str, Any]:
@@ -139,18 +153,30 @@ def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> 
         ("fitted", "left", lambda row: _changed(row["policy"], default)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: points(row["more_hits"])),
-        (f"{100 * question.confidence:g}%", "right", lambda row: ends(row, "more_hits", points)),
-        ("hindsight", "left", lambda row: _changed(row["best_policy"], default)),
-        ("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])),
     ]
+    level, timed = f"{100 * question.confidence:g}%", rows[0]["gain"] is not None
+    if timed:
+        columns += [
+            ("tok/s", "right", lambda row: speed(row["tok_s"])),
+            ("gain", "right", lambda row: times(row["gain"])),
+            (level, "right", lambda row: ends(row, "gain", times)),
+        ]
+    else:
+        columns.append((level, "right", lambda row: ends(row, "more_hits", points)))
+    columns.append(("hindsight", "left", lambda row: _changed(row["best_policy"], default)))
+    if timed:
+        columns.append(("its tok/s", "right", lambda row: speed(row["hindsight_tok_s"])))
+    else:
+        columns.append(("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])))
     on = "the other traces" if rows[0]["fitted_on"] != ITS_FIRST_HALF else "the trace's first half, judged on the rest"
-    ahead = sum(row["more_hits"] > 0 for row in rows)
+    ahead = sum(row["gain"] > 1 if timed else row["more_hits"] > 0 for row in rows)
+    gain = f"; gain: how many times as fast as {default}, above 1" if timed else ","
     caption = (
         f"contract {question.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate "
-        f"above {default}, {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
+        f"above {default}{gain} {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
     )
     title = f"{default}: {'; '.join(question.varied)}"
-    return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "hindsight"))
+    return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "its tok/s", "hindsight"))
 
 
 def _changed(spec: str, default: str) -> str:

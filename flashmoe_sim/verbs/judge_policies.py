@@ -1,4 +1,4 @@
-"""`sim policy judge`: policies against another one, with intervals."""
+"""`sim policy judge`: policies and predictors against a policy, with intervals."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.base import OnePolicy
+    from flashmoe_sim.prefetchers.base import OnePredictor
     from flashmoe_sim.report.figures.style import Chart
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.versus import Versus
@@ -50,15 +51,15 @@ class PoliciesJudged:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged]):
-    """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
+    """Compare policies, or predictors beside them, with a policy: differences in hits, or in speed on a machine.
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
     >>> table.filter(polars.col("trace").is_null()).select("policy", "ahead", polars.col("more_hits").round(3)).rows()
     [('lfu-decay', 2, 0.045), ('fifo', 0, -0.025)]
 
     A row of docs/reference/columns.md for each trace, bank and policy; with several traces also rows without a trace,
-    which are means. Intervals say how far more of the same text could move a difference, and `ahead` on how many traces
-    it holds.
+    which are means. With `prefetch` each policy is judged with each predictor, against the policy without one.
+    Intervals say how far more of the same text could move a difference, and `ahead` on how many traces it holds.
     Warns about banks that do not fit a trace.
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
     """
@@ -68,6 +69,8 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         str
     ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
+    With --prefetch it compares predictors: each policy with each of them, against --against without one.
+
     TRACE is a file, or a name from `sim trace catalog`. Of several traces the means are printed; --json and --out have
     each.
 
@@ -75,9 +78,14 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
     Examples:  sim policy judge my.jsonl --bank 16,32 --policy lfu-decay,mine:Gap
                sim policy judge gpt-oss-120b --bank 16 --policy all \\
                  --machine rtx-3090 --execution hot-cold
+               sim policy judge python-256 prose-256 --bank 16 \\
+                 --prefetch markov,mine:Guess
     """
 
     traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
+    prefetch: OnePredictor | Iterable[OnePredictor] = option_field(
+        "none", "F,F", "Predictors beside each policy; see `sim prefetch list`."
+    )
     against: OnePolicy = option_field("lru", "P", "The policy to judge against.")
     skip_steps: int = option_field(
         0, "N", "Steps at the beginning of each trace that do not count: the warm-up.", least=0
@@ -99,9 +107,13 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
             str(setup.bank): plan_setup(setup.bank, policy=self.against, contract=self.contract, scope=self.scope)
             for setup in setups
         }
-        judged = [one for one in setups if one.policy != base[str(one.bank)].policy]
+        judged = [
+            one
+            for one in setups
+            if (one.policy, one.prefetch) != (base[str(one.bank)].policy, base[str(one.bank)].prefetch)
+        ]
         if not judged:
-            raise Conflict(f"--policy {self.policy}: is the policy to judge against; give another one")
+            raise Conflict(f"--policy {self.policy}: is the policy to judge against; give another one, or --prefetch")
         machine = None if self.machine is None else machine_of(self.machine)
         named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
@@ -150,20 +162,22 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
 
 
 def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions: Sequence[str]) -> Table:
+    from flashmoe_sim.sweep.summary import line_text
+
     means = [row for row in rows if row["trace"] is None]
     shown, timed = means or rows, rows[0]["gain"] is not None
     level = f"{100 * question.confidence:g}%"
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
-        ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != question.contract)),
+        ("policy", "left", lambda row: line_text(row) + "*" * (row["contract"] != question.contract)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: points(row["more_hits"])),
     ]
     if timed:
         columns += [
             ("tok/s", "right", lambda row: speed(row["tok_s"])),
-            ("gain", "right", lambda row: _times(row["gain"])),
-            (level, "right", lambda row: ends(row, "gain", _times)),
+            ("gain", "right", lambda row: times(row["gain"])),
+            (level, "right", lambda row: ends(row, "gain", times)),
         ]
     else:
         columns.append((level, "right", lambda row: ends(row, "more_hits", points)))
@@ -199,7 +213,7 @@ def _p(p: float | None) -> str:
     return "<0.001" if p < LEAST_P else f"{p:.3f}"
 
 
-def _times(gain: float) -> str:
+def times(gain: float) -> str:
     return f"{gain:.3f}"
 
 

@@ -108,7 +108,10 @@ def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
         (["python-256", "--machine", "laptop-ddr4", "--system", "placed"], "needs a GPU with a memory of its own"),
         (["python-256", "--machine", "rtx-3090", "--system", "plced"], "did you mean 'placed'?"),
         (["python-256", "--machine", "rtx-3090", "--system", "placed:layers=3"], "'layers=3' is not a parameter"),
-        (["python-256", "--machine", "rtx-3090", "--out", "rows.xlsx"], "ends in .csv, .parquet, .svg, .pdf or .png"),
+        (
+            ["python-256", "--machine", "rtx-3090", "--out", "rows.xlsx"],
+            "ends in .csv, .parquet, .tex, .svg, .pdf or .png",
+        ),
     ],
 )
 def test_one_line_for_what_cannot_be(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

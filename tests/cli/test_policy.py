@@ -153,7 +153,7 @@ def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str
     asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out), "--json"]
     document = json.loads(printed_by(capsys, *asked, "--skip-steps", "100"))
     assert (document["confidence"], document["skip_steps"], len(document["rows"])) == (0.95, 100, 1)
-    assert out.read_text().startswith("trace,traces,policy,bank,against,")
+    assert out.read_text().startswith("trace,traces,policy,prefetch,bank,against,")
     assert "exists" in refusal(capsys, *asked)
 
 
@@ -165,7 +165,7 @@ def test_judged_policies_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "Policies against lru on python-256, bank 32" in out.read_text()
     assert "exists" in refusal(capsys, *asked)
     fit = ("policy", "fit", "python-256", "--bank", "32", "--policy", "lfu-decay", "--values", "half_life=4,8")
-    assert "ends in .csv or .parquet" in refusal(capsys, *fit, "--out", str(out))
+    assert "ends in .csv, .parquet or .tex" in refusal(capsys, *fit, "--out", str(out))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,23 @@ def test_judged_policies_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path:
         (["--policy", "fifo", "--confidence", "1"], "confidence"),
         (["--policy", "fifo", "--against", "nobody"], "unknown policy 'nobody'"),
         (["--policy", "fifo", "--execution", "hot-cold"], "give --machine too"),
-        (["--policy", "fifo", "--out", "x.txt"], "ends in .csv, .parquet, .svg, .pdf or .png"),
+        (["--policy", "fifo", "--out", "x.txt"], "ends in .csv, .parquet, .tex, .svg, .pdf or .png"),
     ],
 )
 def test_what_cannot_be_judged_is_one_line(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expected in refusal(capsys, "policy", "judge", "python-256", "--bank", "32", *arguments)
+
+
+def test_judged_tables_are_written_for_latex(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "judged.tex"
+    asked = ("policy", "judge", "python-256", "--bank", "16", "--policy", "lfu-decay,fifo", "--out", str(out))
+    shown = printed_by(capsys, *asked)
+    lines = out.read_text().splitlines()
+    assert lines[0] == "% needs \\usepackage{booktabs}"
+    rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
+    assert rows[0][:3] == ["bank", "policy", r"hit \%"]
+    assert [row[1] for row in rows[1:]] == ["lfu-decay", "fifo"]
+    assert all(cell in shown for row in rows[1:] for cell in row)
+    assert "exists" in refusal(capsys, *asked)

@@ -309,7 +309,10 @@ def deferred(
         for made, layer, experts in predictions:
             if made == after:
                 named = [(layer, expert) for expert in experts]
-                done = resolve(after, named, banks[layer if layer in banks else -1], prefetching=True)
+                bank = banks[layer if layer in banks else -1]
+                bank.policy.ahead = after
+                done = resolve(after, named, bank, prefetching=True)
+                bank.policy.ahead = None
                 run.count_prediction(after, layer, done["requests"], done["misses"])
 
     read_ahead(-1)
@@ -384,7 +387,10 @@ def atomic(
         for made, layer, experts in predictions:
             if made == after:
                 named = [(layer, expert) for expert in experts]
-                predict(after, layer, named, banks[layer if layer in banks else -1])
+                bank = banks[layer if layer in banks else -1]
+                bank.policy.ahead = after
+                predict(after, layer, named, bank)
+                bank.policy.ahead = None
 
     read_ahead(-1)
     for number, experts in enumerate(run.calls):

@@ -28,7 +28,7 @@ from flashmoe_sim.trace.statistics import inspect
 from tests.policies.naive import Expert, Next, Twin
 from tests.residency import naive
 from tests.residency.builders import random_calls, trace_of
-from tests.residency.compare import _assert_equal, calls_of
+from tests.residency.compare import _assert_equal, calls_of, predictions_of
 from tests.residency.test_growing import assert_same, counted, cuts_of
 from tests.residency.test_victims import watched
 
@@ -117,7 +117,9 @@ class Seeing(Twin):
         self.stamp: dict[int, tuple[float, ...]] = {}
 
     def seen(self, expert: Expert) -> dict[str, float]:
-        trace, (layer, experts, tokens) = self.trace, self.calls[self.number]
+        if self.ahead is not None:
+            return {"weight": 0, "rank": WIDTH, **self.of_call(self.ahead)}
+        trace, (layer, experts, _) = self.trace, self.calls[self.number]
         start = int(trace.offset[self.number])
         weights = trace.weight[start : start + len(experts)].tolist()
         ranks: list[int] = []
@@ -127,14 +129,21 @@ class Seeing(Twin):
         places = [place for place, one in enumerate(experts) if (layer, one) == expert]
         if self.reference is not None:
             places = [self.reference]
-        request = int(trace.sequence[self.number])
         return {
-            "tokens": tokens,
             "weight": max(weights[place] for place in places),
             "rank": min(ranks[place] for place in places),
+            **self.of_call(self.number),
+        }
+
+    def of_call(self, number: int) -> dict[str, float]:
+        if number < 0:
+            return dict.fromkeys(("tokens", "request", "position", "phase"), 0)
+        request = int(self.trace.sequence[number])
+        return {
+            "tokens": self.calls[number][2],
             "request": request,
-            "position": self.step_of[self.number] - self.step_of[trace.sequence.tolist().index(request)],
-            "phase": int(trace.phase[self.number]),
+            "position": self.step_of[number] - self.step_of[self.trace.sequence.tolist().index(request)],
+            "phase": int(self.trace.phase[number]),
         }
 
     def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
@@ -206,6 +215,28 @@ def test_twins(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monkey
                     _assert_equal(result, expected, trace, contract=contract, pinning=False)
 
 
+@pytest.mark.parametrize("contract", ["runtime", "protected", "atomic"])
+@pytest.mark.parametrize(("policy", "twin"), PAIRS, ids=lambda one: getattr(one, "name", ""))
+@pytest.mark.parametrize("spec", ["markov", "next-layer", "oracle-1"])
+def test_twins_beside_a_predictor(
+    policy: Any, twin: Any, contract: str, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prediction has no weight, the last rank, and the rest of the call after which it was made."""
+    predictor = parse_prefetcher(spec)
+    for seed in range(4):
+        trace = random_trace(seed)
+        workload, foretold = prepare(trace), predictions_of(predictor, trace)
+        monkeypatch.setitem(naive.EVICTING, policy.name, lambda _, trace=trace: twin(trace))
+        least = WIDTH * MOST_TOKENS if contract != "atomic" else 1
+        for slots in range(least, EXPERTS + 1):
+            for scope in ("layer", "global"):
+                asked = {"contract": contract, "policy": policy.name, "n_experts": trace.n_experts, "scope": scope}
+                expected = naive.replay(calls_of(trace), slots=slots, predictions=foretold, **asked)
+                result = replay(workload, Setup(Bank(slots=slots), policy, contract, predictor, scope), record=True)
+                _assert_equal(result, expected, trace, contract=contract, pinning=False)
+                assert expected.reads or spec != "oracle-1"
+
+
 @pytest.mark.parametrize(("policy", "twin", "contract"), [(*PAIRS[0], "atomic"), (*PAIRS[1], "protected")])
 def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims are judged in the same way whether or not the policy sees weights."""
@@ -268,9 +299,9 @@ def test_tokens_of_different_width_have_no_ranks() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(Unsupported, match="sees the weight of each reference, which no prediction has; use --prefetch"):
-        Setup(Bank(slots=2), LeastWeight(), "atomic", parse_prefetcher("eam"))
     trace = random_trace(0)
+    with pytest.raises(Unsupported, match="sees the weight of each reference, and of predictions that of calls before"):
+        counted(cut_up(trace, [5]), Setup(Bank(slots=6), LeastWeight(), "atomic", parse_prefetcher("markov:width=2")))
     with pytest.raises(Incomplete, match=r"sees the position .* follows from the whole trace; replay the trace when"):
         counted(cut_up(trace, [5]), Setup(Bank(slots=6), All(), "atomic"))
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete
 from flashmoe_sim.policies.base import PoolShape, State
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES
@@ -129,3 +129,26 @@ def test_progress_never_goes_back() -> None:
 def test_what_cannot_be_fitted_is_one_line(asked: dict[str, Any], expected: str) -> None:
     with refused(BadInput, expected):
         fitted("python-256", **asked)
+
+
+def test_on_a_machine_the_fastest_are_taken() -> None:
+    traces = ("python-256", "prose-256", "cpp-256")
+
+    def timed(trace: str, half_life: str) -> float:
+        policy = f"lfu-decay:half_life={half_life}"
+        return float(api.replay(trace, policy=policy, machine="m3-max-48", **ASKED)["tok_s"].item())
+
+    speeds = {trace: {one: timed(trace, one) for one in HALF_LIVES} for trace in traces}
+    for row in fitted(*traces, machine="m3-max-48").iter_rows(named=True):
+        others, own = [speeds[trace] for trace in traces if trace != row["trace"]], speeds[row["trace"]]
+        chosen = max(HALF_LIVES, key=lambda one: np.mean([speed[one] / speed["16"] for speed in others]))
+        assert half_life_of(row["policy"]) == chosen
+        assert row["tok_s"] == pytest.approx(own[chosen])
+        assert row["gain"] == pytest.approx(own[chosen] / own["16"])
+        assert row["gain_lo"] <= row["gain"] <= row["gain_hi"]
+        assert half_life_of(row["best_policy"]) == max(own, key=own.__getitem__)
+        assert row["hindsight_tok_s"] == pytest.approx(max(own.values()))
+    alone = fitted("prose-256", machine="m3-max-48").row(0, named=True)
+    assert (alone["fitted_on"], alone["tok_s"] is None) == ("its first half", False)
+    with pytest.raises(Incomplete, match="give --machine too"):
+        fitted("prose-256", execution="hot-cold")

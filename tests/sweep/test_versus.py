@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import runpy
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,6 +16,7 @@ from flashmoe_sim.io.errors import Conflict, OutOfRange
 from flashmoe_sim.schema import JUDGED
 
 TRACES = ["python-256", "prose-256"]
+GUIDE = Path(__file__).parents[1] / "guide"
 
 
 def judged(*traces: str, **asked: object) -> pl.DataFrame:
@@ -108,3 +112,26 @@ def test_banks_that_do_not_fit_are_left_out() -> None:
     assert set(table.drop_nulls("trace")["trace"]) == {"python-256"}
     with pytest.raises(OutOfRange):
         judged("gemma-4-26b-phone", policy="fifo", contract="protected", bank=8)
+
+
+def test_predictors_are_judged_like_policies() -> None:
+    """Against the policy without one; a user's own, and beside a policy that sees weights."""
+    guess: Any = runpy.run_path(str(GUIDE / "guess.py"))["Twice"]
+    table = judged("python-256", policy=["lru", "lfu-decay"], prefetch=["none", "markov", guess()], bank=16)
+    rows = {(row["policy"], row["prefetch"]): row for row in table.iter_rows(named=True)}
+    assert set(rows) == {("lfu-decay", "none")} | {
+        (policy, one) for policy in ("lru", "lfu-decay") for one in ("markov", "twice")
+    }
+    for (policy, predictor), row in rows.items():
+        given = guess() if predictor == "twice" else predictor
+        own, other = (
+            api.replay("python-256", bank=16, contract="atomic", policy=one, prefetch=ahead)["hit_rate"].item()
+            for one, ahead in ((policy, given), ("lru", "none"))
+        )
+        assert row["more_hits"] == pytest.approx(own - other)
+        assert row["more_hits_lo"] < row["more_hits"] < row["more_hits_hi"]
+    weighs: Any = runpy.run_path(str(GUIDE / "mine.py"))["LeastWeight"]
+    (row,) = judged("requests-64", policy=weighs(), against=weighs(), prefetch="markov").to_dicts()
+    assert (row["policy"], row["prefetch"]) == ("least-weight", "markov")
+    with pytest.raises(Conflict, match="give another one, or --prefetch"):
+        judged("python-256", policy="lru")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures.gains import HINDSIGHT, KINDS, ROW_PIXELS, kind_of
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, need, titled, values
+from flashmoe_sim.sweep.summary import line_text
 
 if TYPE_CHECKING:
     import polars
@@ -25,37 +26,37 @@ def judged(rows: polars.DataFrame) -> Chart:
     Raises BadInput without rows.
     """
     altair = altair_module()
-    need(rows, ("trace", "bank", "policy", "against", "more_hits", "gain"), "judged", "judge_policies")
-    every = rows.to_dicts()
+    need(rows, ("trace", "bank", "policy", "prefetch", "against", "more_hits", "gain"), "judged", "judge_policies")
+    every = [row | {"line": line_text(row)} for row in rows.to_dicts()]
     if not every:
         raise Incomplete("judged: no rows; give the table of judge_policies")
     timed = all(row["gain"] is not None for row in every)
     value, scale, nothing = ("gain", 1.0, 1.0) if timed else ("more_hits", 100.0, 0.0)
     means = [row for row in every if row["trace"] is None] or every
     one_bank = len({row["bank"] for row in means}) == 1
-    texts = {(row["bank"], row["policy"]): row["policy"] + ("" if one_bank else f", {row['bank']}") for row in means}
+    texts = {(row["bank"], row["line"]): row["line"] + ("" if one_bank else f", {row['bank']}") for row in means}
     short = labels(list(texts.values()))
-    kinds = {line: kind_of({"policy": line[1], "prefetch": "none"}) for line in texts}
-    best = {row["policy"]: max(one[value] for one in means if one["policy"] == row["policy"]) for row in means}
+    kinds = {(row["bank"], row["line"]): kind_of(row) for row in means}
+    best = {row["line"]: max(one[value] for one in means if one["line"] == row["line"]) for row in means}
     of_bank = {row["bank"]: number for number, row in enumerate(means)}
     ranked = sorted(
         means,
         key=lambda row: (
-            KINDS.index(kinds[row["bank"], row["policy"]]),
-            -best[row["policy"]],
-            row["policy"],
+            KINDS.index(kinds[row["bank"], row["line"]]),
+            -best[row["line"]],
+            row["line"],
             of_bank[row["bank"]],
         ),
     )[:MOST_ROWS]
-    shown = {(row["bank"], row["policy"]): short[texts[row["bank"], row["policy"]]] for row in ranked}
+    shown = {(row["bank"], row["line"]): short[texts[row["bank"], row["line"]]] for row in ranked}
 
     def drawn(row: Row) -> Row:
-        line = row["bank"], row["policy"]
+        line = row["bank"], row["line"]
         ends = {end: scale * row[f"{value}_{end}"] for end in ("lo", "hi") if row[f"{value}_{end}"] is not None}
         trace = "mean" if row["trace"] is None else label(row["trace"])
         return {"policy": shown[line], "trace": trace, "kind": kinds[line], "value": scale * row[value], **ends}
 
-    single = [drawn(row) for row in every if row["trace"] is not None and (row["bank"], row["policy"]) in shown]
+    single = [drawn(row) for row in every if row["trace"] is not None and (row["bank"], row["line"]) in shown]
     heavy = [drawn(row) for row in ranked]
     against = label(every[0]["against"])
     title = f"times as fast as {against}" if timed else f"points of hit rate above {against}"
@@ -81,15 +82,15 @@ def judged(rows: polars.DataFrame) -> Chart:
             chart.mark_point(opacity=max(opacity, 0.6), size=8 * weight + 12).encode(x=x),
         ]
     traces = len({row["trace"] for row in every} - {None})
-    real = [row["policy"] for row in ranked if kinds[row["bank"], row["policy"]] != HINDSIGHT]
+    real = [row["line"] for row in ranked if kinds[row["bank"], row["line"]] != HINDSIGHT]
     most = max(real or best, key=best.__getitem__)
 
-    def ends(policy: str) -> str:
-        found = [scale * row[value] for row in ranked if row["policy"] == policy]
+    def ends(line: str) -> str:
+        found = [scale * row[value] for row in ranked if row["line"] == line]
         return " to ".join(f"{end:{'.2f' if timed else '+.1f'}}" for end in dict.fromkeys((min(found), max(found))))
 
-    of_best = "" if most == ranked[0]["policy"] else f"; the best, {label(most)}: {ends(most)}"
-    subtitle = f"{label(ranked[0]['policy'])}: {ends(ranked[0]['policy'])} {'times as fast' if timed else 'points'}"
+    of_best = "" if most == ranked[0]["line"] else f"; the best, {label(most)}: {ends(most)}"
+    subtitle = f"{label(ranked[0]['line'])}: {ends(ranked[0]['line'])} {'times as fast' if timed else 'points'}"
     subtitle += f"{of_best}. Lines: intervals."
     if means is not every:
         of = sorted({label(row["trace"]) for row in every if row["trace"] is not None})

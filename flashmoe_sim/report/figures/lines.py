@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
-from flashmoe_sim.sweep.summary import foresees, of_user
+from flashmoe_sim.sweep.summary import foresees, line_text, of_user
 
 if TYPE_CHECKING:
     import altair
@@ -61,9 +61,9 @@ def named(rows: Sequence[Row], worth: str) -> Named:
     contracts = [row["contract"] for row in rows]
     usual = max(dict.fromkeys(contracts), key=contracts.count)
     texts: dict[tuple[str, ...], str] = {}
-    for policy, prefetch, contract in of_line:
-        text = policy if prefetch in (None, "none") else f"{policy} + {prefetch}"
-        texts[policy, prefetch, contract] = text if contract == usual else f"{text} ({contract})"
+    for line, (row, *_) in of_line.items():
+        text = line_text(row)
+        texts[line] = text if row["contract"] == usual else f"{text} ({row['contract']})"
     shown = labels(list(texts.values()))
     names = {line: shown[text] for line, text in texts.items()}
     lines = sorted(of_line, key=lambda line: foresees(of_line[line][0]))

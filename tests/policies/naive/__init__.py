@@ -14,7 +14,7 @@ class Twin:
     """What every twin is told and asked; `capacity` is how many experts the bank holds.
 
     step_of: the step of every call of the trace. number: the call, layer and tokens: its own. reference: of it, if each
-        is a use.
+        is a use. ahead: while a prediction is served, the call after which it was made.
     """
 
     bypass = False
@@ -23,6 +23,7 @@ class Twin:
     layer: int
     tokens: int
     reference: int | None = None
+    ahead: int | None = None
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

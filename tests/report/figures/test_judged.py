@@ -16,7 +16,14 @@ from tests.report.figures.made import HOSTILE, Row, results, row, rows_of, svg
 
 
 def against_lru(policy: str, trace: str | None, more: float, **changes: Any) -> Row:
-    known = {"policy": policy, "trace": trace, "traces": 2 if trace is None else 1, "bank": "16", "against": "lru"}
+    known = {
+        "policy": policy,
+        "prefetch": "none",
+        "trace": trace,
+        "traces": 2 if trace is None else 1,
+        "bank": "16",
+        "against": "lru",
+    }
     ends = {"more_hits": more, "more_hits_lo": more - 0.01, "more_hits_hi": more + 0.02}
     return known | {"contract": "atomic", "hit_rate": 0.5, "ahead": 1, "p": 0.5} | ends | changes
 
