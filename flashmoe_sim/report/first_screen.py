@@ -160,10 +160,13 @@ def _strip(found: Recommendation, plain: Compared | None) -> str:
 def spans_of(best: Compared, plain: Compared | None) -> list[Span]:
     """The answer and what anybody can install, with their intervals."""
     ran = [("this computer", best)] + ([] if plain is None else [(f"with {short_name(plain)}", plain)])
-    return [
-        Span(label, one.tok_s_lo or one.tok_s or 0.0, one.tok_s or 0.0, one.tok_s_hi or one.tok_s or 0.0, one is best)
-        for label, one in ran
-    ]
+    return [span_of(label, one, first=one is best) for label, one in ran]
+
+
+def span_of(label: str, one: Compared, *, first: bool) -> Span:
+    """A speed with its interval."""
+    tok_s = one.tok_s or 0.0
+    return Span(label, one.tok_s_lo or tok_s, tok_s, one.tok_s_hi or tok_s, first)
 
 
 def dots_of(groups: Sequence[OnOneComputer]) -> list[Dots]:

@@ -81,6 +81,23 @@ def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str) -> str:
     )
 
 
+def in_a_row(span: Span, axis: SpeedAxis, width: int) -> str:
+    """A speed with its interval as a cell of a table."""
+    lo, mid, hi = (round(axis.share(value) * (width - 1)) for value in (span.lo, span.tok_s, span.hi))
+    return "".join("|" if at == mid else "=" if lo <= at <= hi else " " for at in range(width))
+
+
+def powers(axis: SpeedAxis, width: int) -> str:
+    """1, 10, 100 and so on, as the heading of such cells."""
+    cells = [" "] * width
+    for tick in axis.ticks:
+        text = f"{tick:g}"
+        if text.strip("0") == "1":
+            at = min(round(axis.share(tick) * (width - 1)), width - len(text))
+            cells[at : at + len(text)] = text
+    return "".join(cells)
+
+
 def _span(span: Span, place: Place) -> str:
     fill = "=" if span.first else "-"
     lo, mid, hi = (place(value) for value in (span.lo, span.tok_s, span.hi))

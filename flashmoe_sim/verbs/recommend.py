@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.verbs.given import Model, Read, Trace
 
 PAGES = (".md", ".html")
+STRIP = 24  # columns of a speed's strip in a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -463,22 +464,24 @@ def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
 def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups: bool) -> Iterator[Section]:
     """The models that run well, those that run slowly unless a speed was asked for, and how many others there are."""
     from flashmoe_sim.geometry.named import file_bytes
+    from flashmoe_sim.report.first_screen import likely, number, span_of
+    from flashmoe_sim.report.strip import LEAST, axis_of, in_a_row, powers
     from flashmoe_sim.tune.runs_here import NO, SLOW, WELL
 
-    columns: list[Column] = [
-        ("model and file", "left", lambda one: one.model.name),
-        ("weights", "right", lambda one: f"{one.weights_b:.3g}B"),
-        ("active", "right", lambda one: f"{one.active_b:.2g}B"),
-        ("GB", "right", lambda one: f"{file_bytes(one.model) / 1e9:.1f}"),
-        ("in", "left", _place),
-        ("tok/s", "right", lambda one: speed(one.found.tok_s)),
-        ("90%", "right", lambda one: brief_interval(one.found.tok_s_lo, one.found.tok_s_hi)),
-    ]
     well, slow, no = (found.of(how) for how in (WELL, SLOW, NO))
+    spans = {one: span_of("", one.found, first=True) for one in (*well, *slow)}
+    axis = axis_of(list(spans.values()), [])._replace(least=LEAST)
+    columns: list[Column] = [
+        ("model and file", "left", lambda one: one.model.name + "*" * _reads(one)),
+        ("GB", "right", lambda one: f"{file_bytes(one.model) / 1e9:.1f}"),
+        ("tok/s", "right", lambda one: number(one.found.tok_s)),
+        ("likely", "right", lambda one: likely(one.found.tok_s_lo, one.found.tok_s_hi)),
+        (powers(axis, STRIP), "left", lambda one: in_a_row(spans[one], axis, STRIP)),
+    ]
     at_least = f"{found.at_least_tok_s:g} tok/s"
 
     def shown(models: Sequence[RunsHere]) -> Part:
-        return table(columns, models, dispensable=("active", "weights"))
+        return table(columns, models)
 
     first: Part = shown(well)
     if not well:
@@ -495,19 +498,14 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
         (
             left,
             "The models with the most weights come first. GB: of the file, the largest usual one that likely reaches "
-            f"{at_least} (in two of three draws), else the smallest. in: what holds its experts; SSD: some are read "
-            "from there for most tokens.",
+            f"{at_least} (in two of three draws), else the smallest. likely: nine of ten measured speeds should lie "
+            "there. *: some experts are read from the SSD for most tokens.",
             *taken,
             "`sim recommend MODEL` with this machine has the command line, and also tries forks.",
         ),
     )
 
 
-def _place(one: RunsHere) -> str:
-    """Where a model's experts are."""
-    found = one.found
-    if (found.ms_per_token or {}).get("read", 0.0) > 0:
-        return "SSD"
-    if not found.mapped_bytes and not found.ram_bytes:
-        return "GPU"
-    return "GPU+RAM" if found.gpu_bytes else "RAM"
+def _reads(one: RunsHere) -> bool:
+    """Whether experts are read from storage while it runs."""
+    return (one.found.ms_per_token or {}).get("read", 0.0) > 0

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flashmoe_sim.report.strip import AXIS, LABEL, Dots, Span, strip
+from flashmoe_sim.report.strip import AXIS, LABEL, Dots, Span, SpeedAxis, in_a_row, powers, strip
 
 
 def axis_of(lines: list[str], least: float) -> dict[int, float]:
@@ -49,3 +49,10 @@ def test_a_long_name_is_cut_at_a_word() -> None:
         (line, *_) = strip([Span(label, 2.0, 3.0, 4.0, first=False)], [], "tokens a second").split("\n")
         assert line.startswith(f"{says:<{LABEL}} ")
         assert len(line) <= LABEL + 1 + AXIS
+
+
+def test_a_row_of_a_table_stands_under_its_powers_of_ten() -> None:
+    axis = SpeedAxis(1.0, 100.0)
+    assert powers(axis, 21) == "1         10      100"
+    assert in_a_row(Span("", 1.0, 10.0, 100.0, first=True), axis, 21) == f"{'=' * 10}|{'=' * 10}"
+    assert in_a_row(Span("", 0.1, 0.5, 2.0, first=True), axis, 21) == f"{'|===':<21}"
