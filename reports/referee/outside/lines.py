@@ -1,0 +1,36 @@
+"""What all programs beside this file share: questions as JSON lines on stdin, an answer or a refusal for each."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Refused(Exception):
+    """The program has no answer; the text says why."""
+
+
+def answer_all(ask: Callable[[dict[str, Any]], tuple[float, float | None, float | None]]) -> None:
+    """Print an answer to each question: tok_s, lo and hi, or why_not. One question never ends the others."""
+    for line in sys.stdin:
+        question = json.loads(line)
+        answer: dict[str, Any] = {"id": question["id"]}
+        try:
+            answer |= dict(zip(("tok_s", "lo", "hi"), ask(question), strict=True))
+        except Refused as error:
+            answer["why_not"] = str(error)
+        except Exception as error:  # of a foreign program: its failure is an answer, too
+            answer["why_not"] = f"fails: {type(error).__name__}: {error}"[:200]
+        print(json.dumps(answer), flush=True)
+
+
+def nearest_quant(question: dict[str, Any], known: Mapping[str, float]) -> str:
+    """The quantization with the question's name, or else the one nearest in bits. known: bits of each."""
+    told = question["quant"].upper()
+    if told in known:
+        return told
+    bits = question["file_gib"] * 2**30 * 8 / (question["total_b"] * 1e9)
+    return min(known, key=lambda name: abs(math.log(known[name] / bits)))

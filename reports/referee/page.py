@@ -1,0 +1,107 @@
+"""The page of the referee: every estimator on the same published speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from reports.pages import joined, table, wrapped
+from reports.referee.estimators import estimators
+from reports.referee.questions import DEEPEST, questions, seal
+from reports.referee.scores import WAYS, Outcome, Score, answered_by_all, of_way, score
+
+COLUMNS = ("estimator", "answered", "factor", "bias", "in 2", "inside")
+UNSEEN = "flashmoe-sim, before it saw the row"
+HINDSIGHT = ("flashmoe-sim, without who measured it", "flashmoe-sim, without its machine", "flashmoe-sim on paper")
+NARROW = ("moe-fit 0.1.0", UNSEEN)  # answer few questions
+PAGE = Path(__file__).with_name("README.md")
+HEAD = """# Who estimates speeds best?
+
+Programs that say how fast a model will run are rarely checked on the same machines. Here each answers {asked} published
+speeds of {people} people: one GPU or none, no drafts, at most {deepest:,} tokens in the context. Each is told what the
+row tells (model, bits, sizes, GPU, bandwidths, RAM, drive, where the experts were) as far as it can be told, and no
+more. The questions are sealed as `{seal}`. `python -m reports.referee questions` writes them, `python -m
+reports.referee ask` asks other people's programs again, each in an environment of its own, `python -m reports.referee`
+writes this page from their kept answers.
+"""
+MEANING = """Factor: the median of predicted over measured, or its inverse if that is above 1. Bias: the median of
+predicted over measured. In 2: the share within a factor of two. Inside: the share in the estimator's own interval, and
+how far its ends are apart.
+"""
+SEALED = """The only rows on which flashmoe-sim is as blind as the others, or blinder: each was typed, answered by the
+commit that [first.csv](../field/first.csv) names, and only then used. They are odd engines and machines more often than
+the rest.
+"""
+FAIR = """## What is fair, and what is not
+
+- flashmoe-sim's constants were set while many of these rows were in view; what each row taught is left out with its
+source or machine. *On paper* leaves out what published speeds say of an engine, but not those constants.
+- llmfit is asked by `llmfit plan`, which takes the placement and looks nothing up; it cannot be told how many layers
+are on the CPU, the link, the drive, or how large a cache is. Quantizations that it does not know are told as the
+nearest in bits. Some of its constants are of published runs.
+- modelscout chooses the placement itself, and is asked only where it chooses the row's; it prints 0.5 to 180.
+- moe-fit speaks only of reads from a drive, and wants the drive's rate at small random reads, which few rows tell. Of
+its range the geometric mean counts; where the range is open above, that is a refusal.
+- bytes over bandwidth is the calculation of most calculators: a token's bytes over the bandwidth of the data sheet, the
+GPU's memory filled first, then RAM, then the drive. It knows no cache.
+- llm-checker (PyPI) has no speed to ask for.
+"""
+
+
+def outcomes() -> dict[str, list[Outcome]]:
+    """What every estimator answered, by its name."""
+    asked = questions()
+    return {name: [Outcome(one, estimator(one)) for one in asked] for name, estimator in estimators().items()}
+
+
+def markdown() -> str:
+    """The page."""
+    found = outcomes()
+    asked = next(iter(found.values()))
+    everywhere = answered_by_all({name: each for name, each in found.items() if name not in NARROW})
+    unseen = {one.question["id"] for one in found[UNSEEN] if one.estimate.tok_s}
+    of_unseen = {
+        name: [one for one in each if one.question["id"] in unseen]
+        for name, each in found.items()
+        if name not in HINDSIGHT
+    }
+    together = answered_by_all({name: each for name, each in of_unseen.items() if name != NARROW[0]})
+    parts = [
+        HEAD.format(
+            asked=len(asked), people=len({one.question["source"] for one in asked}), deepest=DEEPEST, seal=seal()
+        ),
+        "## All of them",
+        table(COLUMNS, _rows(found), left=(0,)),
+        MEANING,
+        f"## On the {len(unseen)} that flashmoe-sim answered before it saw them",
+        SEALED,
+        table(COLUMNS, _rows(of_unseen), left=(0,)),
+        f"Of these, on the {len(together[UNSEEN])} that the others answer too, without {NARROW[0]}:",
+        table(COLUMNS, _rows(together), left=(0,)),
+        f"## On the {len(next(iter(everywhere.values())))} that all of these answer",
+        table(COLUMNS, _rows(everywhere), left=(0,)),
+        "## By the way the model is run",
+    ]
+    for way in WAYS:
+        parts += [
+            f"### {way[:1].upper()}{way[1:]}",
+            table(COLUMNS, _rows({name: of_way(each, way) for name, each in found.items()}), left=(0,)),
+        ]
+    return wrapped(joined(*parts, FAIR))
+
+
+def _rows(found: dict[str, list[Outcome]]) -> Iterator[tuple[str, ...]]:
+    for name, each in found.items():
+        one = score(each)
+        yield (name, f"{one.answered} of {one.asked}", *_numbers(one))
+
+
+def _numbers(one: Score) -> tuple[str, ...]:
+    if not one.answered:
+        return ("-",) * 4
+    inside = "-" if one.inside is None else f"{one.inside:.0%}, {one.apart:.1f} times"
+    return f"{one.factor:.2f}", f"{one.bias:.2f}", f"{one.within_2:.0%}", inside
+
+
+def write() -> None:
+    PAGE.write_text(markdown(), encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Scores of estimators on the same questions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from reports.referee.estimators import Estimate, Question
+
+TWO = math.log(2)
+WAYS = {  # to run a model, and how the tables call them
+    "all on the GPU": ("all_gpu",),
+    "some experts on the CPU": ("n_cpu_moe", "ot_regex"),
+    "a cache of experts on the GPU": ("vram_lru", "vram_static_profile"),
+    "experts from a drive": ("slot_bank_ssd", "ssd_stream", "page_cache_mmap"),
+    "on the CPU, and others": ("cpu_only", "other"),
+}
+
+
+class Outcome(NamedTuple):
+    """An answer beside what was measured."""
+
+    question: Question
+    estimate: Estimate
+
+
+class Score(NamedTuple):
+    """How far answers are off.
+
+    asked, answered: questions. factor: the median of predicted over measured or its inverse, whichever is above 1.
+    bias: the median of predicted over measured. within_2: the share within a factor of two. inside, apart: the share
+    inside the interval, and the median of its upper end over its lower one; None without intervals. All but `asked` are
+    of the answered ones.
+    """
+
+    asked: int
+    answered: int
+    factor: float
+    bias: float
+    within_2: float
+    inside: float | None
+    apart: float | None
+
+
+def score(outcomes: Iterable[Outcome]) -> Score:
+    """The score of one estimator; NaN where it answered nothing."""
+    every = list(outcomes)
+    answered = [one for one in every if one.estimate.tok_s]
+    logs = [math.log((one.estimate.tok_s or 0.0) / one.question["tok_s"]) for one in answered]
+    ranged = [one for one in answered if one.estimate.lo and one.estimate.hi]
+    if not logs:
+        return Score(len(every), 0, math.nan, math.nan, math.nan, None, None)
+    held = [(one.estimate.lo or 0.0) <= one.question["tok_s"] <= (one.estimate.hi or 0.0) for one in ranged]
+    return Score(
+        len(every),
+        len(answered),
+        math.exp(statistics.median(map(abs, logs))),
+        math.exp(statistics.median(logs)),
+        statistics.fmean(abs(log) <= TWO for log in logs),
+        statistics.fmean(held) if held else None,
+        statistics.median((one.estimate.hi or 0.0) / (one.estimate.lo or 1.0) for one in ranged) if ranged else None,
+    )
+
+
+def of_way(outcomes: Sequence[Outcome], way: str) -> list[Outcome]:
+    """The outcomes whose model was run in one of WAYS."""
+    return [one for one in outcomes if one.question["strategy"] in WAYS[way]]
+
+
+def answered_by_all(outcomes: dict[str, list[Outcome]]) -> dict[str, list[Outcome]]:
+    """The outcomes of questions that every estimator answered."""
+    answered = [{one.question["id"] for one in each if one.estimate.tok_s} for each in outcomes.values()]
+    common = set.intersection(*answered)
+    return {name: [one for one in each if one.question["id"] in common] for name, each in outcomes.items()}
