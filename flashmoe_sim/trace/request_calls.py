@@ -9,12 +9,12 @@ chunks, a generated token is decoded alone, and requests are served one after an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import Conflict, Malformed, shown
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
@@ -22,7 +22,7 @@ from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.lines import counted
 from flashmoe_sim.trace.requests import DEFAULTS, PREFILL_CHUNK, Hints, ReadOptions, Request
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, blocks, infer_n_experts, uniform_trace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts, uniform_trace
 
 ROUTED, REPEATED, MISSING = 0, 1, 2
 SHOWN_IDS = 20
@@ -96,27 +96,32 @@ def trace_of_requests(
     return trace
 
 
-def lay_out(
-    out: NDArray[Any],
-    values: NDArray[Any],
-    rows: NDArray[np.int64],
-    layers: NDArray[np.int64],
-    tokens: NDArray[np.int32],
-) -> None:
+@jit
+def lay_out(out: Any, values: Any, rows: Any, layers: Any, tokens: Any) -> None:
     """Put the chosen rows and layers of values [rows, layers, k] in the order of calls: step by step, layer by layer.
 
-    tokens: i32 [steps], how many rows each step has. A token's values in a layer are moved as one item.
+    tokens: i32 [steps], how many rows each step has.
     """
-    item = np.dtype((np.void, values.shape[2] * values.itemsize))
-    items = np.ascontiguousarray(values).view(item)[..., 0]
-    row = at = 0
-    for count, steps in groupby(tokens.tolist()):
-        alike = len(list(steps))
-        end = row + alike * count
-        some = items[np.ix_(rows[row:end], layers)].reshape(alike, count, len(layers)).transpose(0, 2, 1)
-        of_steps = np.ascontiguousarray(some).view(values.dtype).reshape(-1)
-        out[at : at + len(of_steps)] = of_steps
-        row, at = end, at + len(of_steps)
+    at = first = 0
+    for count in tokens:
+        for layer in layers:
+            for row in rows[first : first + count]:
+                for place in range(values.shape[2]):
+                    out[at] = values[row, layer, place]
+                    at += 1
+        first += count
+
+
+@jit
+def mark_repeats(expert: Any, state: Any, row_of: Any) -> None:
+    """Set the state of rows with an id twice. row_of: i64 [ids], -1: scratch; other ids are not looked at."""
+    for row in range(len(expert)):
+        for place in range(expert.shape[1]):
+            key = expert[row, place]
+            if 0 <= key < len(row_of):
+                if row_of[key] == row:
+                    state[row] = REPEATED
+                row_of[key] = row
 
 
 def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
@@ -285,10 +290,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
         raise Malformed(
             f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
         )
-    for block in blocks(rows, width=layers * k):
-        ranked = np.sort(expert[block], axis=2)
-        repeats = (ranked[..., 1:] == ranked[..., :-1]) & (ranked[..., 1:] >= 0)
-        state[block] = np.where(repeats.any(axis=2), REPEATED, ROUTED)
+    mark_repeats(expert.reshape(-1, k), state.reshape(-1), np.full(min(largest, ID_MAX) + 1, -1, np.int64))
     if least < 0 or missing is not None:
         absent = (expert < 0) | (expert == (-1 if missing is None else missing))
         state[absent.all(axis=2)] = MISSING

@@ -10,7 +10,6 @@ Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_
 
 from __future__ import annotations
 
-import binascii
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import pybase64
 from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
@@ -245,7 +245,7 @@ def from_base64(text: str | bytes) -> NDArray[np.uint8]:
     if len(text) % 4:
         raise ValueError(f"base64 of {len(text):,} letters, not a multiple of 4: it is cut off")
     try:
-        return np.frombuffer(bytearray(binascii.a2b_base64(text, strict_mode=True)), np.uint8)
+        return np.frombuffer(pybase64.b64decode_as_bytearray(text, validate=True), np.uint8)
     except ValueError as error:
         raise ValueError(f"not valid base64 ({error})") from None
 
