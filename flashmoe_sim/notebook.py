@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars
+
+_TEXT = re.compile(r"<td>&quot;(.*?)&quot;</td>")
 
 
 class InNotebook(ABC):
@@ -26,4 +29,9 @@ class InNotebook(ABC):
         return f"<{type(self).__name__} {self.heading}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self.heading)}</p>{self.table()._repr_html_()}"
+        return f"<p>{escape(self.heading)}</p>{unquoted(self.table()._repr_html_())}"
+
+
+def unquoted(table: str) -> str:
+    """The HTML of a table of polars with texts on the left and without the quotes around them."""
+    return _TEXT.sub(r'<td style="text-align: left">\1</td>', table)

@@ -79,6 +79,7 @@ def test_results_are_short_in_a_notebook(prose: sim.Workload) -> None:
         assert len(repr(shown)) < 600
         assert escape(says) in shown._repr_html_()
         assert "<table" in shown._repr_html_()
+        assert "&quot;" not in shown._repr_html_()
 
 
 def test_the_examples_of_the_docstrings() -> None:

@@ -23,8 +23,8 @@ ofd_set, ofd_get = 37, 36  # F_OFD_SETLK, F_OFD_GETLK: locks of bytes that belon
 get_flags = fcntl.F_GETFL
 lock_call, read_lock, write_lock, no_lock = fcntl.fcntl, fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 
-for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "readline", "curses"):
-    sys.modules[name] = None
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "readline", "curses", "colorama"):
+    sys.modules[name] = None  # of colorama, which wants a real console of Windows, a bare installation has none
 for name in (
     "pread preadv pwrite pwritev readv writev posix_fadvise posix_fallocate fork forkpty killpg getpgid getpgrp setsid "
     "sysconf confstr getuid geteuid getgid getegid sched_getaffinity fchmod fchown chown lchown mkfifo mknod sync "

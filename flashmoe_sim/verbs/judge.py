@@ -176,4 +176,5 @@ def _break_even(needed: BreakEven) -> Table:
         "worth of a predictor that names each expert of the next step with this chance, and this many wrong ones "
         f"for each call; last: the least recall that pays if a prefetch costs {needed.price:g} of a read that stalls"
     )
-    return Table(columns, cells, title="How right must a predictor be?", caption=caption)
+    spare = ("recall 25%", "recall 75%")
+    return Table(columns, cells, title="How right must a predictor be?", caption=caption, dispensable=spare)

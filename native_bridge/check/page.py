@@ -23,14 +23,13 @@ def write_page(check: RunChecks, out: Path, *, command: str, force: bool = False
 
     Raises BadInput if `out` exists without force, or cannot be written, and without the extra `report`.
     """
-    unpredicted = [(shown(of), of[0].seconds.why_not) for of in check.settings if of[0].seconds.why_not]
     made = [
         _answer(check),
         _differences(check),
         Section("Counts", _counts(check)),
         _seconds(check),
         _machines(check),
-        _table("Without a predicted speed", unpredicted, ("run", "left"), ("why", "left")),
+        _table("Without a predicted speed", _unpredicted(check), ("runs", "left"), ("why", "left")),
         _table("Notes", [(one.name, "; ".join(one.counts.notes)) for one in check.runs if one.counts.notes]),
         Section("Machine, runtime and model", (_facts(check),)),
         Section("To make this page again", (Command(command),)),
@@ -119,6 +118,15 @@ def _seconds(check: RunChecks) -> Section:
     caption = "Each point is a run, with its 90% interval; on the diagonal, what was predicted is what was measured."
     chart = predicted_measured(polars.DataFrame(rows, infer_schema_length=None))
     return Section("Seconds", (explanation, numbers, Figure("predicted-measured", chart, caption)))
+
+
+def _unpredicted(check: RunChecks) -> list[tuple[str, str]]:
+    """The runs that have no predicted speed, together if the reason is the same."""
+    alike = dict[str, list[str]]()
+    for of in check.settings:
+        if why := of[0].seconds.why_not:
+            alike.setdefault(why.replace(f"beside {of[0].name} itself", "beside the run itself"), []).append(shown(of))
+    return [(", ".join(runs), why) for why, runs in alike.items()]
 
 
 def _machines(check: RunChecks) -> Section:

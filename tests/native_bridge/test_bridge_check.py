@@ -86,7 +86,7 @@ def test_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         "warm-bank24 slot-bank 24 1 16,544 79 602 exact",
         "warm-bank24 14.91 9.105 to 18.21 15 -0.6% yes 4.61 4.71 -2.3% 16.1 GiB",
         "storage.read_gb_s 3.893 2.761 to 6.173 warm-bank24, warm-bank48, warm-stock",
-        "cold-allhit no all-hit or stock run of this machine beside cold-allhit itself",
+        "no all-hit or stock run of this machine beside the run itself",
         "not told 2 none that the log names not told mid 12 of 64 experts cold",
         f"sim bridge check {TIMED} --out check.html",
     ):

@@ -1,0 +1,246 @@
+"""New rows for the field report: what cannot be is refused, and what can stands beside the prediction.
+
+`python -m reports.field.check FILE.csv` takes rows with the columns of `data/published/field.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from flashmoe_sim.cli.progress import working
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.today import today
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.report.first_screen import likely, number
+from reports.field.asked import Traces, asked_of
+from reports.field.engines import engine_of
+from reports.field.machine import built_of, part_in
+from reports.field.model import model_of
+from reports.field.report import PUBLISHED, TABLES
+from reports.field.rows import FieldRow, read_rows
+from reports.pages import table
+
+STRATEGIES = (
+    *("all_gpu", "n_cpu_moe", "ot_regex", "cpu_only", "vram_lru", "vram_static_profile"),
+    *("slot_bank_ssd", "ssd_stream", "page_cache_mmap", "other"),
+)
+OLDEST = date(2023, 1, 1)
+RANGES = {  # of what exists, and the mistake that a number outside of it usually is
+    "decode_tok_s": (0.005, 1000, "tokens a second, not milliseconds a token"),
+    "prompt_tok_s": (0.1, 60_000, "tokens a second of the prompt"),
+    "gpu_vram_gib": (1, 1600, "GiB of all cards together, not MB"),
+    "gpu_mem_gb_s": (20, 10_000, "GB/s of one card, not Gbit/s or MB/s"),
+    "ram_gib": (2, 8192, "GiB, not MB"),
+    "ram_gb_s": (4, 2000, "GB/s, not MB/s or MT/s"),
+    "ssd_gb_s": (0.03, 60, "GB/s, not MB/s"),
+    "model_file_gib": (0.5, 2500, "GiB of all shards together"),
+    "total_experts": (2, 4096, "experts of a layer"),
+    "top_k": (1, 64, "routed experts of a token"),
+    "moe_layers": (1, 300, "layers with routed experts"),
+}
+SIZES = 0.65, 1.6  # of the file that the quantization's recipe has
+ROOM = 1.2  # times the bandwidths that data sheets say
+DRAFTED = 4.0  # tokens of a pass, at most
+FULL, LAYERS = 1.05, 1.1  # times the memory of a GPU, and the layers of a model, at most
+TAIL = 0.05  # of the likely speeds: a measured one beyond is outside of the 90%
+CAUSES = ("", "slower: another cause is in docs/guides/sharpen.md", "faster: drafts, a shorter context, a newer build?")
+SWAPPED = 0.2  # of the decode speed: a prompt is never read so slowly
+_DRAFTS = re.compile(r"draft|spec|mtp|eagle|ngram|lookup", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}(-\d\d)?")  # a year, or a month
+_ONE_TYPE = re.compile(r"\w+")  # a quantization that is no mix by hand
+_ADDRESS = re.compile(r"https?://[^\s/]+\.[^\s]+")
+
+
+class Problem(NamedTuple):
+    """What is wrong with a row. where: file and line."""
+
+    where: str
+    id: str
+    says: str
+
+
+def problems(path: Path, known: Sequence[FieldRow]) -> list[Problem]:
+    """Everything that keeps rows of a file from being used. known: the rows that are used already.
+
+    Raises BadInput as `read_rows` does.
+    """
+    rows = read_rows(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        urls = {row["id"].strip(): (row.get("source_url") or "").strip() for row in csv.DictReader(file)}
+    ids, alike = {row.id for row in known}, {_what(row): row.id for row in known}
+    found = []
+    for row in rows:
+        says = [*_of_row(row, urls[row.id])]
+        if row.id in ids:
+            says.append("the id is used already; give another one")
+        if (other := alike.get(_what(row))) is not None:
+            says.append(f"says the same as {other}; leave it out")
+        alike.setdefault(_what(row), row.id)
+        found += [Problem(row.where, row.id, one) for one in says]
+    return found
+
+
+@cache
+def known_rows() -> tuple[FieldRow, ...]:
+    """The rows that are used already."""
+    return tuple(row for name in TABLES for row in read_rows(PUBLISHED / name))
+
+
+def _what(row: FieldRow) -> tuple[object, ...]:
+    """What two rows have in common that say the same."""
+    names = ("source", "engine", "model", "quant", "gpu", "cpu", "strategy", "flags", "context")
+    return *(getattr(row, name).lower() for name in names), row.decode_tok_s, row.prompt_tok_s
+
+
+def _of_row(row: FieldRow, url: str) -> Iterator[str]:
+    for check in (_named, _source, _numbers):
+        yield from check(row)
+    if not _ADDRESS.fullmatch(url):
+        yield f"source_url is {url!r}; expected the address of the page where the speed stands"
+    try:
+        model = model_of(row)
+        machine = built_of(row).machine
+    except BadInput as error:
+        yield str(error).removeprefix(f"{row.where}: ")
+        return
+    yield from _sizes(row, model)
+    yield from _too_fast(row, model, machine)
+
+
+def _named(row: FieldRow) -> Iterator[str]:
+    if row.strategy not in STRATEGIES:
+        yield f"strategy is {row.strategy!r}; expected one of {', '.join(STRATEGIES)}"
+    if not row.engine or not engine_of(row):
+        yield "no engine; give the program that ran, such as llama.cpp"
+    if row.strategy == "all_gpu" and not row.gpu:
+        yield "all_gpu without a GPU; give gpu, or cpu_only as the strategy"
+    if row.strategy == "n_cpu_moe" and not (row.experts_on_cpu_layers or re.search(r"cpu-moe|ncmoe", row.flags)):
+        yield "n_cpu_moe without a number; give experts_on_cpu_layers, or the flag in flags"
+    if not row.gpu and not row.cpu:
+        yield "no computer; give gpu, cpu or both"
+
+
+def _source(row: FieldRow) -> Iterator[str]:
+    if not row.source:
+        yield "no source; give who measured it, such as owner/repository or a name"
+    try:
+        day = date.fromisoformat(f"{row.date}-01-01"[:10] if _DATE.fullmatch(row.date) else row.date)
+    except ValueError:
+        yield f"date is {row.date!r}; expected the day or month of the measurement, such as 2026-11-30 or 2026-11"
+        return
+    if not OLDEST <= day <= today():
+        yield f"date is {row.date}, which is before {OLDEST} or to come"
+
+
+def _numbers(row: FieldRow) -> Iterator[str]:
+    if row.decode_tok_s is None and row.prompt_tok_s is None:
+        yield "no speed; give decode_tok_s, prompt_tok_s or both"
+    for name, (least, most, meant) in RANGES.items():
+        value = getattr(row, name)
+        if value is not None and not least <= value <= most:
+            yield f"{name} is {value:g}; expected {least:g} to {most:g}: {meant}"
+    if row.top_k and row.total_experts and row.top_k > row.total_experts:
+        yield f"top_k is {row.top_k}, of {row.total_experts} experts"
+    if row.prompt_tok_s and row.decode_tok_s and row.prompt_tok_s < SWAPPED * row.decode_tok_s:
+        yield f"the prompt is read at {row.prompt_tok_s:g} and the answer written at {row.decode_tok_s:g}: swapped?"
+
+
+def _sizes(row: FieldRow, model: ModelGeometry) -> Iterator[str]:
+    name, size_gib = model.base_name, file_bytes(model) / GIB
+    layers = len(model.layers)
+    if row.moe_layers and row.moe_layers > LAYERS * layers:
+        yield f"moe_layers is {row.moe_layers}; {name} has {layers}"
+    if row.model_file_gib and _ONE_TYPE.fullmatch(row.quant):
+        usual_gib = row.model_file_gib
+        with suppress(BadInput):  # of a quantization without a recipe
+            usual_gib = file_bytes(model_of(replace(row, model_file_gib=None))) / GIB
+        if not SIZES[0] < row.model_file_gib / usual_gib < SIZES[1]:
+            yield f"model_file_gib is {row.model_file_gib:g}; {row.quant} of {name} has about {usual_gib:.0f}"
+    if row.strategy == "all_gpu" and row.gpu_vram_gib and size_gib > FULL * row.gpu_vram_gib:
+        yield f"all_gpu, but {size_gib:.0f} GiB of weights are more than {row.gpu_vram_gib:g} GiB of GPU memory"
+
+
+def _too_fast(row: FieldRow, model: ModelGeometry, machine: Machine) -> Iterator[str]:
+    """More bytes a second than all memories of the computer give."""
+    read_gb = ((model.dense_bytes or 0) + model.token_cycle_bytes()) / 1e9
+    ram_gb_s = row.ram_gb_s or (0.0 if machine.memory is None else machine.memory.bandwidth_gb_s.value)
+    rate = None if machine.gpu is None else machine.gpu.weights_gb_s
+    gpu_gb_s = row.gpu_mem_gb_s or _sheet_gb_s(row) or (0.0 if rate is None else rate.value)
+    most = machine.gpus * gpu_gb_s + (0.0 if machine.unified and row.gpu else machine.sockets * ram_gb_s)
+    passes = (row.decode_tok_s or 0.0) / (DRAFTED if _DRAFTS.search(f"{row.flags} {row.notes}") else 1.0)
+    if passes * read_gb > ROOM * machine.machines * most > 0:
+        yield (
+            f"{row.decode_tok_s:g} tokens a second read {passes * read_gb:,.0f} GB/s of weights, and the memories give "
+            f"{machine.machines * most:,.0f}: a wrong unit, drafts that are not told, or another model"
+        )
+
+
+def _sheet_gb_s(row: FieldRow) -> float:
+    """What the data sheet of the row's card says."""
+    part = part_in(row.gpu, ("gpu", "chip")) or part_in(row.cpu, ("chip",))
+    rate = None if part is None else part.numbers.get("bandwidth_gb_s")
+    return 0.0 if rate is None else rate.value
+
+
+def beside(rows: Sequence[FieldRow]) -> Iterator[tuple[str, ...]]:
+    """Each row's measured speed beside the predicted one, and the share of what was likely that lies below it."""
+    traces = Traces()
+    with working("asking") as progress:
+        for done, row in enumerate(rows, 1):
+            yield (row.id, *_predicted(row, traces))
+            progress(done, len(rows))
+
+
+def _predicted(row: FieldRow, traces: Traces) -> tuple[str, ...]:
+    measured = row.decode_tok_s
+    try:
+        found = asked_of(row, traces).answer()
+    except BadInput as error:
+        return "-", "-", "-", str(error).removeprefix(f"{row.where}: ")
+    if found.tok_s is None or found.draws is None or measured is None:
+        return "-", "-", "-", found.why_not or "no speed to compare"
+    quantile = float(np.mean(found.draws < measured))
+    outside = quantile < TAIL or quantile > 1 - TAIL
+    range_ = likely(found.tok_s_lo, found.tok_s_hi)
+    return (
+        f"{number(measured)}",
+        f"{number(found.tok_s)} ({range_})",
+        f"{quantile:.0%}",
+        "outside: " * outside + CAUSES[0 if not outside else 1 if quantile < TAIL else 2],
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check a file; returns the exit code."""
+    try:
+        if len(arguments) != 1:
+            raise BadInput("give one file: python -m reports.field.check FILE.csv")
+        path = Path(arguments[0])
+        found = problems(path, known_rows())
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for one in found:
+        print(f"{one.where}: {one.id}: {one.says}", file=sys.stderr)
+    if found:
+        return 2
+    print(table(("row", "measured", "predicted (90%)", "below it", ""), beside(read_rows(path)), left=(0, 4)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
