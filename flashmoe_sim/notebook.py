@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars
 
-_TEXT = re.compile(r"<td>&quot;(.*?)&quot;</td>")
+_TEXT = re.compile(r"<td>&quot;(.*?)(?:&quot;)?</td>")  # a long one is cut, with its last quote
 
 
 class InNotebook(ABC):
