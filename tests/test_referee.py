@@ -11,11 +11,12 @@ import pytest
 
 from flashmoe_sim.machines.belief import published_times
 from reports.field import first, residuals
+from reports.field.rows import WAYS
 from reports.referee import ask
 from reports.referee.estimators import Estimate, before, bytes_over_bandwidth, estimators, recorded
 from reports.referee.page import PAGE, markdown, outcomes
 from reports.referee.questions import DEEPEST, questions
-from reports.referee.scores import WAYS, Outcome, answered_by_all, of_way, score
+from reports.referee.scores import Outcome, answered_by_all, of_way, score
 
 ROOT = Path(__file__).parents[1]
 

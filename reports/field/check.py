@@ -31,13 +31,10 @@ from reports.field.engines import engine_of
 from reports.field.machine import built_of, part_in
 from reports.field.model import model_of
 from reports.field.report import PUBLISHED, TABLES
-from reports.field.rows import FieldRow, read_rows
+from reports.field.rows import WAYS, FieldRow, read_rows
 from reports.pages import table
 
-STRATEGIES = (
-    *("all_gpu", "n_cpu_moe", "ot_regex", "cpu_only", "vram_lru", "vram_static_profile"),
-    *("slot_bank_ssd", "ssd_stream", "page_cache_mmap", "other"),
-)
+STRATEGIES = tuple(one for way in WAYS.values() for one in way)
 OLDEST = date(2023, 1, 1)
 RANGES = {  # of what exists, and the mistake that a number outside of it usually is
     "decode_tok_s": (0.005, 1000, "tokens a second, not milliseconds a token"),

@@ -9,18 +9,11 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from reports.field.residuals import known, on_parts
+from reports.field.rows import WAYS
 from reports.plotted import COLOURS, PALETTE, SHADE, plain, save, sheet
 
 LEAST_ROWS = 3
 TICKS = (0.1, 1, 10, 100)
-WAYS = {  # to run a model, and how the tables call them
-    "all on the GPU": ("all_gpu",),
-    "some experts on the CPU": ("n_cpu_moe", "ot_regex"),
-    "a cache of experts on the GPU": ("vram_lru", "vram_static_profile"),
-    "a cache, misses from a drive": ("slot_bank_ssd",),
-    "read from a drive, or mapped": ("ssd_stream", "page_cache_mmap"),
-    "on the CPU, and others": ("cpu_only", "other"),
-}
 OFF = (0.25, 0.5, 1, 2, 4)
 ENDS = np.array([0.05, 500])
 

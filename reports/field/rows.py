@@ -60,6 +60,14 @@ class FieldRow:
     varies: str = ""
 
 
+WAYS = {  # to run a model, and how the tables call them
+    "all on the GPU": ("all_gpu",),
+    "some experts on the CPU": ("n_cpu_moe", "ot_regex"),
+    "a cache of experts on the GPU": ("vram_lru", "vram_static_profile"),
+    "a cache, misses from a drive": ("slot_bank_ssd",),
+    "read from a drive, or mapped": ("ssd_stream", "page_cache_mmap"),
+    "on the CPU, and others": ("cpu_only", "other"),
+}
 # Repositories and sites where many people publish: there a source is a thread, or a machine.
 MEETING_PLACES = {
     "ggml-org/llama.cpp",

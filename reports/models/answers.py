@@ -31,7 +31,7 @@ from flashmoe_sim.report.card import (
 )
 from flashmoe_sim.report.first_screen import short_name
 from flashmoe_sim.verbs.recommend import Recommend
-from reports.models.machines import MODELS, Computer, computers
+from reports.models.machines import MODELS, computers
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("answers.parquet")
@@ -54,7 +54,7 @@ def asked(model: str, machine: str) -> str:
     return f"sim recommend {model} --machine {shlex.quote(machine)}"
 
 
-def answers(model: str, of: Iterable[Computer]) -> list[dict[str, Any]]:
+def answers(model: str, of: Iterable[str]) -> list[dict[str, Any]]:
     """The answers for computers that mostly replay the same sizes."""
     replays, found = dict[str, Any](), []
     for computer in of:
@@ -64,14 +64,14 @@ def answers(model: str, of: Iterable[Computer]) -> list[dict[str, Any]]:
     return found
 
 
-def _answer(model: str, computer: Computer, replays: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": model, "machine": computer.asked}
+def _answer(model: str, computer: str, replays: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": model, "machine": computer}
     try:
-        found = Recommend(model=model, machine=computer.asked).advise(replays=replays)
+        found = Recommend(model=model, machine=computer).advise(replays=replays)
     except BadInput as error:
         return {**row, "why_not": str(error)}
     best = found.best.best
-    card = asdict(card_of(found, asked(model, computer.asked)))
+    card = asdict(card_of(found, asked(model, computer)))
     return {
         **row,
         "why_not": None,
@@ -100,9 +100,7 @@ def ask_all() -> None:
     kept = STARTED / f"{_digest()}.jsonl"
     rows = [json.loads(line) for line in kept.read_text("utf-8").splitlines()] if kept.exists() else []
     known = {(row["model"], row["machine"]) for row in rows}
-    groups = [
-        (model, [one for one in each if (model, one.asked) not in known]) for model in MODELS for each in _alike()
-    ]
+    groups = [(model, [one for one in each if (model, one) not in known]) for model in MODELS for each in _alike()]
     left = [(model, each) for model, each in groups if each]
     with ProcessPoolExecutor(os.cpu_count()) as workers, kept.open("a", encoding="utf-8") as file:
         asking = [workers.submit(answers, model, each) for model, each in left]
@@ -112,17 +110,17 @@ def ask_all() -> None:
             file.flush()
             rows += some
             print(f"models: {number + 1} of {len(left)}: {some[0]['model']}, {some[0]['machine']}", file=sys.stderr)
-    order = {(model, each.asked): place for place, (model, each) in enumerate(product(MODELS, computers()))}
+    order = {each: place for place, each in enumerate(product(MODELS, computers()))}
     rows.sort(key=lambda row: order[row["model"], row["machine"]])
     table = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
     table.write_parquet(RESULTS, compression="zstd", compression_level=LEVEL, row_group_size=len(table))
 
 
-def _alike() -> list[list[Computer]]:
+def _alike() -> list[list[str]]:
     """Computers by the memory of their GPUs: banks of the same sizes are replayed for all."""
-    found = defaultdict[float, list[Computer]](list)
+    found = defaultdict[float, list[str]](list)
     for one in computers():
-        gpu = load_machine(one.asked).gpu
+        gpu = load_machine(one).gpu
         found[0.0 if gpu is None or gpu.memory_gib is None else gpu.memory_gib.value].append(one)
     return list(found.values())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 MODELS = (
     "gpt-oss-120b",
@@ -81,27 +80,13 @@ UNIFIED = (
 )
 
 
-@dataclass(frozen=True)
-class Computer:
-    """A computer of the site. card: of CARDS, or empty; ram: of RAM, or empty where it belongs to the computer."""
-
-    asked: str
-    card: str = ""
-    ram_gib: int = 0
-    ram: str = ""
-
-
-def groups() -> Iterator[tuple[Computer, ...]]:
-    """All computers; those of a group replay the same sizes."""
+def groups() -> Iterator[tuple[str, ...]]:
+    """All computers, as `--machine` takes them; those with one card are a group."""
     for card in (*CARDS, ""):
-        yield tuple(
-            Computer(f"{card or cpu} + {ram} + {gib}GiB + {DRIVE}", card, gib, ram)
-            for ram, cpu in RAM.items()
-            for gib in RAM_GIB
-        )
-    yield from ((Computer(name),) for name in (*MACS, *UNIFIED))
+        yield tuple(f"{card or cpu} + {ram} + {gib}GiB + {DRIVE}" for ram, cpu in RAM.items() for gib in RAM_GIB)
+    yield from ((name,) for name in (*MACS, *UNIFIED))
 
 
-def computers() -> list[Computer]:
+def computers() -> list[str]:
     """All computers, in the order of the site's data."""
     return [computer for group in groups() for computer in group]

@@ -39,7 +39,7 @@ OTHERWISE = {  # what only the command answers; the first of each is what the ta
 def build(folder: Path, rows: pl.DataFrame) -> None:
     """Write the page, its pieces and its picture. rows: of `answers.parquet`, or some models of it."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    places = [each.asked for each in computers()]
+    places = computers()
     speeds = dict[str, list[Any]]()
     for (model,), some in rows.group_by("model", maintain_order=True):
         of = {row["machine"]: row for row in some.iter_rows(named=True)}
@@ -96,12 +96,10 @@ def _html(row: dict[str, Any]) -> str:
     )
 
 
-def _speed(row: dict[str, Any]) -> list[Any] | int:
-    """As tables show it: speed, range, places on the strip in per cent, engine; 0 if nothing runs, 1 if too slowly."""
-    if row["card"] is None:
-        return 0
-    if row["tok_s"] < LEAST_TOK_S:
-        return 1
+def _speed(row: dict[str, Any]) -> list[Any]:
+    """As tables show it: speed, range, places on the strip in per cent, engine; empty if too slow, or nothing runs."""
+    if row["card"] is None or row["tok_s"] < LEAST_TOK_S:
+        return []
     card, ends = json.loads(row["card"]), (row["tok_s_lo"], row["tok_s"], row["tok_s_hi"])
     return [card["speed"], card["likely"], *map(_place, ends), row["engine"]]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from reports.field.rows import WAYS
 from reports.pages import joined, table, wrapped
 from reports.referee.estimators import estimators
 from reports.referee.questions import DEEPEST, questions, seal
-from reports.referee.scores import WAYS, Outcome, Score, answered_by_all, of_way, score
+from reports.referee.scores import Outcome, Score, answered_by_all, of_way, score
 
 COLUMNS = ("estimator", "answered", "factor", "bias", "in 2", "inside")
 UNSEEN = "flashmoe-sim, before it saw the row"

@@ -7,16 +7,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from reports.field.rows import WAYS
 from reports.referee.estimators import Estimate, Question
 
 TWO = math.log(2)
-WAYS = {  # to run a model, and how the tables call them
-    "all on the GPU": ("all_gpu",),
-    "some experts on the CPU": ("n_cpu_moe", "ot_regex"),
-    "a cache of experts on the GPU": ("vram_lru", "vram_static_profile"),
-    "experts from a drive": ("slot_bank_ssd", "ssd_stream", "page_cache_mmap"),
-    "on the CPU, and others": ("cpu_only", "other"),
-}
 
 
 class Outcome(NamedTuple):
