@@ -240,7 +240,7 @@ def needs_of(found: Recommendation) -> str:
 
 
 def held_of(found: Recommendation) -> list[MemoryTaken]:
-    """Memory of the GPU, and RAM beside it."""
+    """What is taken of the GPU's memory, and of RAM."""
     best, machine = found.best.best, found.case.machine
     size = None if machine.gpu is None else machine.gpu.memory_gib
     held = []

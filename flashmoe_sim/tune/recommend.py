@@ -294,7 +294,7 @@ def _searched(found: SearchResult, best: Compared | None) -> Searched | None:
 
 
 def refuse_other_models(workload: Workload, others: Sequence[Workload]) -> None:
-    """Raise BadInput for traces that are given twice, and for those of another model."""
+    """Raise BadInput if a trace is given twice or is of another model."""
     for number, other in enumerate(others):
         _refuse_another_model(workload, other)
         if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:

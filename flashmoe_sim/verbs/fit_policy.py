@@ -11,7 +11,7 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, MACHINE, SCOPE, SIZES, ConditionOptions
 from flashmoe_sim.verbs.base import Progress, Verb
-from flashmoe_sim.verbs.judge_policies import ends, points, times
+from flashmoe_sim.verbs.judge_policies import difference_columns
 
 if TYPE_CHECKING:
     import polars
@@ -147,22 +147,14 @@ def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> 
     from flashmoe_sim.sweep.fitted import ITS_FIRST_HALF
 
     default = rows[0]["against"]
+    timed = rows[0]["gain"] is not None
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
         ("judged on", "left", lambda row: row["trace"]),
         ("fitted", "left", lambda row: _changed(row["policy"], default)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
-        ("more", "right", lambda row: points(row["more_hits"])),
+        *difference_columns(question.confidence, timed=timed),
     ]
-    level, timed = f"{100 * question.confidence:g}%", rows[0]["gain"] is not None
-    if timed:
-        columns += [
-            ("tok/s", "right", lambda row: speed(row["tok_s"])),
-            ("gain", "right", lambda row: times(row["gain"])),
-            (level, "right", lambda row: ends(row, "gain", times)),
-        ]
-    else:
-        columns.append((level, "right", lambda row: ends(row, "more_hits", points)))
     columns.append(("hindsight", "left", lambda row: _changed(row["best_policy"], default)))
     if timed:
         columns.append(("its tok/s", "right", lambda row: speed(row["hindsight_tok_s"])))

@@ -166,21 +166,12 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
 
     means = [row for row in rows if row["trace"] is None]
     shown, timed = means or rows, rows[0]["gain"] is not None
-    level = f"{100 * question.confidence:g}%"
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: line_text(row) + "*" * (row["contract"] != question.contract)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
-        ("more", "right", lambda row: points(row["more_hits"])),
+        *difference_columns(question.confidence, timed=timed),
     ]
-    if timed:
-        columns += [
-            ("tok/s", "right", lambda row: speed(row["tok_s"])),
-            ("gain", "right", lambda row: times(row["gain"])),
-            (level, "right", lambda row: ends(row, "gain", times)),
-        ]
-    else:
-        columns.append((level, "right", lambda row: ends(row, "more_hits", points)))
     if means:
         name = "faster" if timed else "ahead"
         columns.append((name, "right", lambda row: f"{row[name]} of {row['traces']}"))
@@ -207,20 +198,34 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
     return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
 
 
+def difference_columns(confidence: float, *, timed: bool) -> list[Column]:
+    """How far a policy is ahead: in hits, and in speed if it is timed, with the interval of the last of them."""
+    level = f"{100 * confidence:g}%"
+    more: Column = ("more", "right", lambda row: _points(row["more_hits"]))
+    if not timed:
+        return [more, (level, "right", lambda row: _ends(row, "more_hits", _points))]
+    return [
+        more,
+        ("tok/s", "right", lambda row: speed(row["tok_s"])),
+        ("gain", "right", lambda row: _times(row["gain"])),
+        (level, "right", lambda row: _ends(row, "gain", _times)),
+    ]
+
+
 def _p(p: float | None) -> str:
     if p is None:
         return UNKNOWN
     return "<0.001" if p < LEAST_P else f"{p:.3f}"
 
 
-def times(gain: float) -> str:
+def _times(gain: float) -> str:
     return f"{gain:.3f}"
 
 
-def ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
+def _ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
     lo, hi = row[f"{name}_lo"], row[f"{name}_hi"]
     return UNKNOWN if lo is None or hi is None else f"{shown(lo)} to {shown(hi)}"
 
 
-def points(share: float) -> str:
+def _points(share: float) -> str:
     return signed(100 * share)

@@ -36,7 +36,7 @@ from reports.pages import table
 
 STRATEGIES = tuple(one for way in WAYS.values() for one in way)
 OLDEST = date(2023, 1, 1)
-RANGES = {  # of what exists, and the mistake that a number outside of it usually is
+RANGES = {  # the least and the most of what exists; the unit, and the mistake that others usually are
     "decode_tok_s": (0.005, 1000, "tokens a second, not milliseconds a token"),
     "prompt_tok_s": (0.1, 60_000, "tokens a second of the prompt"),
     "gpu_vram_gib": (1, 1600, "GiB of all cards together, not MB"),

@@ -94,9 +94,8 @@ def shown(line: Line) -> float:
 
 def as_printed(line: Line) -> bool:
     """Whether both are the same as far as the table was printed, or its last digit is one off."""
-    return (
-        abs(shown(line) - line.said) <= 0 if line.is_count else abs(shown(line) - line.said) < 1.5 * 10.0**-line.digits
-    )
+    off = abs(shown(line) - line.said)
+    return off == 0 if line.is_count else off < 1.5 * 10.0**-line.digits
 
 
 def over_seeds(line: Line) -> tuple[float, float]:

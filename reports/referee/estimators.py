@@ -1,15 +1,16 @@
-"""Who answers the questions: this program in three ways, a formula, and other people's programs by what they said."""
+"""Who answers the questions: this program in four ways, a formula, and other people's programs by what they said."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import published_times
 from reports.field import first, residuals
 
@@ -70,23 +71,19 @@ def bytes_over_bandwidth(question: Question) -> Estimate:
     on_gpu = min((question["gpu_gib"] or question["ram_gib"]) / file_gib, 1.0) if question["gpu"] else 0.0
     in_ram = 0.0 if question["unified"] and question["gpu"] else min(question["ram_gib"] / file_gib, 1.0 - on_gpu)
     places = ((on_gpu, gpu_gb_s), (in_ram, ram_gb_s), (1.0 - on_gpu - in_ram, question["ssd_gb_s"]))
-    seconds = sum(question["active_gib"] * 1.073741824 * share / rate for share, rate in places if share > 0)
+    seconds = sum(question["active_gib"] * GIB / 1e9 * share / rate for share, rate in places if share > 0)
     return Estimate(1.0 / seconds)
 
 
 def recorded() -> dict[str, dict[str, Estimate]]:
     """What other people's programs answered, by their name with the version, and the id of the question."""
     found: dict[str, dict[str, Estimate]] = {}
-    for row in _lines():
-        tok_s, lo, hi = (float(row[name]) if row[name] else None for name in ("tok_s", "lo", "hi"))
-        found.setdefault(row["estimator"], {})[row["id"]] = Estimate(tok_s, lo, hi, row["why_not"])
+    with ANSWERS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            tok_s, lo, hi = (float(row[name]) if row[name] else None for name in ("tok_s", "lo", "hi"))
+            found.setdefault(row["estimator"], {})[row["id"]] = Estimate(tok_s, lo, hi, row["why_not"])
     return found
 
 
 def _recorded(rows: dict[str, Estimate], question: Question) -> Estimate:
     return rows.get(question["id"], Estimate(why_not="not asked, or the row was seen before"))
-
-
-def _lines() -> Iterator[dict[str, str]]:
-    with ANSWERS.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)

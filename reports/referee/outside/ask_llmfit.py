@@ -22,7 +22,15 @@ CONTEXT = 8192  # its default
 PATHS = {"all_gpu": "gpu", "cpu_only": "cpu_only"} | dict.fromkeys(
     ("n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profile"), "cpu_offload"
 )
-BITS = {"F16": 16, "BF16": 16, "Q8_0": 8.4, "Q6_K": 6.4, "Q5_K_M": 5.44, "Q4_K_M": 4.64, "Q4_0": 4.5, "MXFP4": 4.4} | {
+BITS = {
+    "F16": 16,
+    "BF16": 16,
+    "Q8_0": 8.4,
+    "Q6_K": 6.4,
+    "Q5_K_M": 5.44,
+    "Q4_K_M": 4.64,
+    "Q4_0": 4.5,
+    "MXFP4": 4.4,
     "Q3_K_M": 3.84,
     "Q2_K": 2.96,
 }
