@@ -81,12 +81,21 @@ class Storage:
     faults_gb_s: Quantity | None = None
     by_faults: bool = False
 
-    @property
-    def around_bytes(self) -> int:
-        """What page faults read around a piece of a mapped file, beside its own bytes; 0 of other reads."""
+    def around_bytes(self, size_bytes: int) -> int:
+        """What page faults read around a piece of a mapped file, beside its own bytes; 0 of other reads.
+
+        The first fault of a piece reads half a window before it and half a window after that; three quarters into a
+        window, reading goes on with the next one. So a quarter of a window costs one window, half of one two, and a
+        larger piece itself and two windows.
+        Source: Linux, mm/filemap.c, do_sync_mmap_readahead() and do_async_mmap_readahead(), and what it was seen to
+        read (reports/paging). What lies around a piece may be in RAM already, which is left out.
+        """
         if not self.by_faults or self.fault_kib is None:
             return 0
-        return round(estimate("faults.around").value * self.fault_kib.value * 1024)
+        window = self.fault_kib.value * 1024
+        if size_bytes > window / 2:
+            return round(estimate("faults.around").value * window)
+        return round(window * (1 + (size_bytes > window / 4))) - size_bytes
 
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
         """Seconds of one read while `depth` reads of this size, itself included, are in flight.
@@ -109,7 +118,7 @@ class Storage:
                 raise Incomplete("storage.hot_share is not known for this machine; add it to the machine's file")
             bytes_s *= self.hot_share.value
         if self.by_faults:
-            return depth * (size_bytes + self.around_bytes) * self._fault_s(size_bytes, bytes_s)
+            return depth * (size_bytes + self.around_bytes(size_bytes)) * self._fault_s(size_bytes, bytes_s)
         if not self.measured:
             return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s
         reference_s = REFERENCE_BYTES * self.lanes.value / bytes_s

@@ -197,7 +197,8 @@ def _dense_beside(
 
 def _around_bytes(weights: Weights, machine: Machine) -> NDArray[np.int64]:
     """What page faults read around the pieces of an expert, in each row of the costs."""
-    return np.array([machine.storage.around_bytes * len(layer.family_bytes) for layer in weights.layers], np.int64)
+    around = machine.storage.around_bytes
+    return np.array([sum(map(around, layer.family_bytes.values())) for layer in weights.layers], np.int64)
 
 
 def _run(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool) -> tuple[Timeline, Timing]:

@@ -177,7 +177,7 @@ def _with_faults(storage: Storage, found: Probed, source: str) -> Storage:
     if faults is None or read.estimated or faults.lo > read.hi:
         return storage
     piece_bytes = largest_piece(point.size_bytes for point in found.storage.points)
-    around_bytes = read_by_faults(storage, _os(found)).around_bytes
+    around_bytes = read_by_faults(storage, _os(found)).around_bytes(piece_bytes)
     condition = f"{facts.cores} threads, each its part of pieces of {size(piece_bytes)}, {facts.system}"
     rate = faults.quantity(f"{source}, page faults", condition, factor=1 + around_bytes / piece_bytes)
     return replace(storage, faults_gb_s=rate)

@@ -106,7 +106,7 @@ def pieces(command: list[str], *, log: Path, group: Path = GROUP.parent, threads
                 child.kill()
             if after and data.strip(b"\n"):
                 with suppress(OSError, TypeError):  # it has ended
-                    seen.append(Seen(now, _number(child.pid, "io", "read_bytes"), _kept(child.pid)))
+                    seen.append(Seen(now, number_of(child.pid, "io", "read_bytes"), _kept(child.pid)))
     return seen
 
 
@@ -123,10 +123,10 @@ def started(command: list[str], errors: IO[bytes], group: Path, threads: int) ->
 
 
 def _kept(process: int) -> int:
-    return 1024 * _number(process, "status", "RssAnon")
+    return 1024 * number_of(process, "status", "RssAnon")
 
 
-def _number(process: int, file: str, name: str) -> int:
+def number_of(process: int, file: str, name: str) -> int:
     found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{process}/{file}").read_text(), re.MULTILINE)
     return int(found[1])  # type: ignore[index]
 

@@ -18,19 +18,23 @@ from matplotlib.ticker import PercentFormatter
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.cells import speed
-from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.sizes import GIB, KIB
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Machine, Quantity, Storage
 from flashmoe_sim.measured.learn import learn_from
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import PHASE_DECODE
 from native_bridge.fixture.model import write_model
 from reports.pages import joined, table, wrapped
-from reports.paging.measure import MODELS, Measured
+from reports.paging.around import Around
+from reports.paging.measure import MODELS, TOKENS, Measured
 from reports.plotted import mark, plain, sheet
 
 FOLDER = Path(__file__).parents[2] / "data" / "paging"
@@ -55,6 +59,7 @@ with one run given, {given} in enough RAM, which is not counted.
 COMMANDS = """\
 ```sh
 python -m reports.paging.measure --runtime llama-cli --folder FOLDER --device vda --out data/paging   # needs root
+python -m reports.paging.around --file FILE --device vda --out data/paging/around.csv                 # needs root
 python -m reports.paging                                                                              # this page
 ```
 """
@@ -62,8 +67,7 @@ RULES = """\
 Three rules carry over to real machines.
 
 - **A miss reads more than it needs.** A page fault reads a window around it, 256 KiB on Linux as it comes, and each of
-an expert's tensors costs its bytes and one and a half windows: of tensors of half a MiB two thirds more, of 2 MiB a
-fifth.
+an expert's tensors costs its bytes and two windows: of tensors of half a MiB twice as much, of 2 MiB a quarter more.
 
 - **Experts leave one by one, dense weights all at once.** While RAM holds the dense weights and the experts of one
 token, the dense weights stay, since each token touches them. With less they are read again with every token: the last
@@ -74,6 +78,11 @@ error of the bytes above.
 """
 
 
+AROUND = """\
+Pieces at random places of a mapped file that RAM does not hold were touched from their first page to their last, with
+windows of three sizes; the kernel counted what was read. Predicted is a rule of its source: a piece of up to a quarter
+of a window costs one, of up to half of one two, and a larger one its bytes and two windows.
+"""
 REFUSED = "dense weights do not fit"
 PUBLISHED = f"""\
 What people measured who wait for storage for {READING:.0%} of a token or more, by
@@ -82,14 +91,23 @@ What people measured who wait for storage for {READING:.0%} of a token or more, 
 WITHOUT = tuple(f"without_source_{name}" for name in ("tok_s", "lo", "hi"))
 
 
+class Expected(NamedTuple):
+    """What is predicted of the tokens of a run that were measured: their speed with its interval, and bytes of each."""
+
+    tok_s: float
+    lo: float
+    hi: float
+    read_bytes: float
+
+
 class Row(NamedTuple):
     """A run, what is predicted of it, the bytes of experts that a token asks for, and whether it was given.
 
-    share: of the model's file, what its RAM has room for.
+    found: None if the model is refused. share: of the model's file, what its RAM has room for.
     """
 
     run: Measured
-    found: Compared
+    found: Expected | None
     asked_bytes: float
     given: bool
     share: float
@@ -110,27 +128,41 @@ class Row(NamedTuple):
 
 
 class Laboratory(NamedTuple):
-    """A model and its trace."""
+    """A model and its trace. before: the part of the trace before the tokens that were measured."""
 
     model: ModelGeometry
     workload: Workload
+    before: Workload
 
     @classmethod
     def of(cls, name: str, folder: str) -> Laboratory:
         file = Path(folder, f"{name}.gguf")
         write_model(file, MODELS[name], header=True)
-        model = load_model(str(file))
-        return cls(model, prepare(load_trace(FOLDER / f"{name}.jsonl.gz"), model))
+        model, trace = load_model(str(file)), load_trace(FOLDER / f"{name}.jsonl.gz")
+        before = cut(trace, steps=(None, trace.tokens - TOKENS + 1))
+        before = before.with_(phase=np.full(before.calls, PHASE_DECODE, np.uint8))  # else there is no speed
+        return cls(model, prepare(trace, model), prepare(before, model))
 
-    def expects(self, run: Measured, machine: Machine) -> Compared:
-        """What is predicted of a run. Memory that the program had beside its files and its bank was counted apart."""
+    def expects(self, run: Measured, machine: Machine) -> Expected | None:
+        """What is predicted of a run; its bytes are those of all tokens, less those of the tokens before."""
+        found, before = (self._compared(run, machine, workload) for workload in (self.workload, self.before))
+        if found.tok_s is None or found.tok_s_lo is None or found.tok_s_hi is None:
+            return None
+        read, read_before = (
+            workload.trace.tokens * (one.storage_bytes_per_token or 0.0)
+            for workload, one in ((self.workload, found), (self.before, before))
+        )
+        return Expected(found.tok_s, found.tok_s_lo, found.tok_s_hi, (read - read_before) / run.steps)
+
+    def _compared(self, run: Measured, machine: Machine, workload: Workload) -> Compared:
+        """Of a part of a run. Memory that the program had beside its files and its bank was counted apart."""
         assert machine.memory is not None
         dense_bytes = self.model.dense_bytes or 0
         ram_bytes = run.room_bytes + dense_bytes * bool(run.bank)  # with a bank they are beside the files
         ram_gib, reserve_gib = (replace(machine.memory.ram_gib, value=size / GIB) for size in (ram_bytes, 0))
         on = replace(machine, memory=replace(machine.memory, ram_gib=ram_gib, reserve_gib=reserve_gib))
         system: System = SlotBank(slots=run.bank) if run.bank else Cpu()
-        return at_setting(self.workload, case_of(self.model, on, workload=self.workload), system)
+        return at_setting(workload, case_of(self.model, on, workload=workload), system)
 
     @property
     def asked_bytes(self) -> float:
@@ -153,10 +185,10 @@ def rows() -> Iterator[Row]:
 
 def markdown(found: Sequence[Row]) -> str:
     """The page: the errors, every run, the rules, and published speeds that wait for storage."""
-    held_out = [row for row in found if row.found.tok_s and not row.given]
+    held_out = [(row, row.found) for row in found if row.found and not row.given]
     kinds = {
-        "mapped": [row for row in held_out if not row.run.bank],
-        "slot bank": [row for row in held_out if row.run.bank],
+        "mapped": [one for one in held_out if not one[0].run.bank],
+        "slot bank": [one for one in held_out if one[0].run.bank],
     }
     head = ("runs", "number", "median error", "within 1.5x", "inside", "ends apart", "bytes read, median error")
     parts = [
@@ -174,15 +206,16 @@ def markdown(found: Sequence[Row]) -> str:
         )
         cells = ("RAM of the file", "bank", "tok/s", "predicted", "MB a token", "predicted")
         parts += [f"## {name}", about + ".", table(cells, map(_cells, own))]
+    parts += ["## What page faults read", wrapped(AROUND), _around()]
     parts += ["## Published speeds", wrapped(PUBLISHED), _published()]
     return joined(*parts) + "\n"
 
 
-def _errors(kind: str, some: Sequence[Row]) -> tuple[object, ...]:
-    off = [math.log((row.found.tok_s or 0.0) / row.tok_s) for row in some]
-    inside = sum((row.found.tok_s_lo or 0.0) <= row.tok_s <= (row.found.tok_s_hi or 0.0) for row in some)
-    apart = median((row.found.tok_s_hi or 0.0) / (row.found.tok_s_lo or 1.0) for row in some)
-    read = [abs((row.found.storage_bytes_per_token or 0.0) / row.read_bytes - 1) for row in some if row.reads]
+def _errors(kind: str, some: Sequence[tuple[Row, Expected]]) -> tuple[object, ...]:
+    off = [math.log(found.tok_s / row.tok_s) for row, found in some]
+    inside = sum(found.lo <= row.tok_s <= found.hi for row, found in some)
+    apart = median(found.hi / found.lo for _, found in some)
+    read = [abs(found.read_bytes / row.read_bytes - 1) for row, found in some if row.reads]
     near = sum(abs(one) <= math.log(1.5) for one in off)
     error = math.exp(median(map(abs, off))) - 1
     return kind, len(some), f"{error:.0%}", near, inside, f"{apart:.1f}x", f"{median(read):.0%} of {len(read)}"
@@ -190,12 +223,34 @@ def _errors(kind: str, some: Sequence[Row]) -> tuple[object, ...]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     found, bank = row.found, str(row.run.bank or "-")
-    predicted = REFUSED
-    if found.tok_s is not None:
-        predicted = f"{speed(found.tok_s)} ({speed(found.tok_s_lo)}-{speed(found.tok_s_hi)})"
-    read = "-" if found.storage_bytes_per_token is None else f"{found.storage_bytes_per_token / 1e6:.1f}"
-    said = "given" if row.given else predicted
+    said, read = REFUSED, "-"
+    if found is not None:
+        said = "given" if row.given else f"{speed(found.tok_s)} ({speed(found.lo)}-{speed(found.hi)})"
+        read = f"{found.read_bytes / 1e6:.1f}"
     return f"{row.share:.0%}", bank, speed(row.tok_s), said, f"{row.read_bytes / 1e6:.1f}", read
+
+
+def around() -> list[tuple[Around, int]]:
+    """What pieces of a mapped file cost, and what the program says of that."""
+    found = [Around(**row) for row in pl.read_csv(FOLDER / "around.csv").iter_rows(named=True)]
+    return [(one, one.piece_bytes + _faults(one.window_bytes).around_bytes(one.piece_bytes)) for one in found]
+
+
+def _faults(window_bytes: int) -> Storage:
+    kib = window_bytes / KIB
+    window = Quantity(kib, kib, kib, "the disk's read-ahead, twice", "set")
+    return replace(read_by_faults(MACHINE.storage, "linux"), fault_kib=window)
+
+
+def _around() -> str:
+    """KiB of each size of piece, by window: measured, and predicted."""
+    found = around()
+    windows = sorted({one.window_bytes for one, _ in found})
+    cells = {(one.piece_bytes, one.window_bytes): (one.read_bytes, expected) for one, expected in found}
+    pieces = sorted({one.piece_bytes for one, _ in found})
+    head = ["piece", *(f"window {window // KIB} KiB{end}" for window in windows for end in ("", ", predicted"))]
+    lines = ((f"{of // KIB} KiB", *(one // KIB for window in windows for one in cells[of, window])) for of in pieces)
+    return table(head, lines)
 
 
 def _published() -> str:
@@ -228,9 +283,8 @@ def over_ram(found: Sequence[Row]) -> Figure:
     for panel, name in zip(panels, MODELS, strict=True):
         own = sorted((row for row in found if row.run.model == name and not row.run.bank), key=lambda row: row.share)
         share = [row.share for row in own]
-        lo, middle, hi = (
-            [getattr(row.found, end) or math.nan for row in own] for end in ("tok_s_lo", "tok_s", "tok_s_hi")
-        )
+        ends = [(one.lo, one.tok_s, one.hi) if (one := row.found) else (math.nan,) * 3 for row in own]
+        lo, middle, hi = zip(*ends, strict=True)
         colour = mark(0)["color"]
         panel.fill_between(share, lo, hi, color=colour, alpha=0.2, linewidth=0, label="90% interval")
         panel.plot(share, middle, color=colour, label="predicted")

@@ -50,15 +50,24 @@ def faults(*, read_gb_s: float = 4, window_kib: float = 256, at_once: float = 2)
 def test_page_faults_read_windows() -> None:
     """A window takes 100 us and 119 us at 2.2 GB/s, 0.55 of the drive; of a piece of 1 MiB two are read at once, and
     one of 64 KiB is in one. The drive reads 4 GB/s beside that: what both would take adds up like sides of a square.
-    One and a half windows are read around a piece.
+    A piece of a quarter of a window is read with one, of half of one with two, and a larger one has two around it.
     """
     window, alone_s = 256 * 1024, 100e-6 + 256 * 1024 / (0.55 * 4e9)
-    assert faults().around_bytes == 1.5 * window
-    for piece, at_once in ((MIB, 2), (64 * 1024, 1), (384 * 1024, 1.5)):
+    quarter = window // 4
+    read = {MIB: MIB + 2 * window, 384 * 1024: 384 * 1024 + 2 * window, 2 * quarter: 2 * window, quarter: window}
+    for piece, at_once in ((MIB, 2), (384 * 1024, 1.5), (2 * quarter, 1), (quarter, 1)):
+        assert piece + faults().around_bytes(piece) == read[piece]
         rate = 1 / hypot(alone_s / (at_once * window), 1 / 4e9)
         for depth in (1, 3):
-            assert faults().chunk_s(piece, depth) == pytest.approx(depth * (piece + 1.5 * window) / rate)
-    assert storage().around_bytes == replace(faults(), by_faults=False).around_bytes == 0
+            assert faults().chunk_s(piece, depth) == pytest.approx(depth * read[piece] / rate)
+    assert storage().around_bytes(MIB) == replace(faults(), by_faults=False).around_bytes(MIB) == 0
+
+
+def test_page_faults_of_larger_pieces_read_no_less() -> None:
+    sizes = [4096 * number for number in range(1, 600)]
+    for window_kib in (32, 68, 128, 256, 1024):
+        read = [size + faults(window_kib=window_kib).around_bytes(size) for size in sizes]
+        assert read == sorted(read)
 
 
 def test_page_faults_of_a_faster_drive_and_more_at_once_are_no_slower() -> None:
