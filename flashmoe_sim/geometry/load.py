@@ -168,7 +168,10 @@ def _told(model: ModelGeometry, found: Asked | None) -> ModelGeometry:
         return model
     notes = (*model.notes, *(Note(TAKEN, one) for one in found.said))
     owner, _, name = found.repository.partition("/")
-    served = model.format == "gguf" and "gguf" in name.lower() and owner.lower() not in NOT_HUGGING_FACE
+    there = bool(name) and owner.lower() not in NOT_HUGGING_FACE
+    if model.format == "mlx":
+        return replace(model, notes=notes, repository=found.repository if there else "")
+    served = there and model.format == "gguf" and "gguf" in name.lower()
     served = served and not (found.size_bytes and not found.quant)
     quant = f":{found.quant.upper()}" if found.quant else ""
     return replace(model, notes=notes, repository=f"{found.repository}{quant}" if served else "")

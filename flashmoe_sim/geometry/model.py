@@ -70,7 +70,8 @@ class ModelGeometry(_Stored):
     graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
     format: of its files: gguf, mlx, safetensors, or the program whose own format it is; empty if unknown.
     drafting_layers: layers of its own that only draft tokens (MTP).
-    repository: of Hugging Face, `owner/name:quantization`, from which llama.cpp downloads it; empty if none is named.
+    repository: of Hugging Face, `owner/name:quantization`, from which llama.cpp downloads it, or of MLX's files
+        `owner/name`; empty if none is named.
     unread_bytes: of its files, what decoding reads nothing or next to nothing of, beside dense_bytes: layers that only
         draft tokens, a vision tower, a table of which a token reads a few rows.
     """

@@ -242,7 +242,7 @@ def _nominal_ram(parts: Parts) -> Quantity:
             lo=estimate("ram.least_share").value * best.numbers["bandwidth_gb_s"].value,
             source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
         )
-    return ram_by_size(parts.ram_gib or 0, parts.generation, parts.by_kind.get("gpu"))
+    return ram_by_size(parts.before_gib or parts.ram_gib or 0, parts.generation, parts.by_kind.get("gpu"))
 
 
 def link_of(parts: Parts) -> Part:

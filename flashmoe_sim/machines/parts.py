@@ -79,7 +79,7 @@ class Parts:
     n_gpus: the number of cards of this GPU. unlike: other cards beside them, each as often as it is there.
     os: the operating system, one of machine.SYSTEMS, or empty.
     generation: of memory without a speed, such as ddr4, or empty. sockets: the number of CPUs; RAM is of all of them,
-    memory of one.
+    memory of one. before_gib: RAM before some was added, by whose size the speed of unnamed memory is guessed.
     """
 
     by_kind: Mapping[str, Part]
@@ -89,6 +89,7 @@ class Parts:
     os: str = ""
     generation: str = ""
     sockets: int = 1
+    before_gib: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

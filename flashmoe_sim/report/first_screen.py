@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
-from flashmoe_sim.geometry.named import file_bytes, named_model
+from flashmoe_sim.geometry.named import file_bytes, named_model, named_models
 from flashmoe_sim.io.notes import CUT_OFF, TAKEN, code_of
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
 from flashmoe_sim.io.sizes import GIB
@@ -31,6 +31,7 @@ MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
 LEAST = 0.1  # tokens a second: a slower speed is written as `below 0.1`
 NEAR, HELPS, LIMITS = 2, 3, 2  # so many other engines, changes of the machine and parts of a token's time are named
 SMALLEST = 0.1  # of a token's time: a smaller part is not named
+ON_PCS = ("linux", "windows")  # systems that read mapped files at unlike rates
 SLOWER = 0.97  # of the speed at an empty context: a full context that leaves more of it is not mentioned
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 Row: TypeAlias = tuple[str, str]
@@ -229,8 +230,15 @@ def get_of(found: Recommendation) -> Iterator[str]:
         yield from advice.where_from(found, best) or address
     words = advice.meanings_of(found)
     if advice.NO_FILE in words:
-        words[advice.NO_FILE] = f"the model's file, {file_bytes(found.case.model) / 1e9:,.1f} GB"
+        words[advice.NO_FILE] = f"the model's file, {file_bytes(found.case.model) / 1e9:,.1f} GB{_published_at(found)}"
     yield from (f"{word}: {meaning}" for word, meaning in words.items())
+
+
+def _published_at(found: Recommendation) -> str:
+    """Where a known model's GGUF files are; empty if that is not known."""
+    known = named_models().get(found.case.model.base_name)
+    where = f"https://huggingface.co/{known.repository}" if known is not None and known.repository else ""
+    return f", {found.case.model.quant.upper()} of {where}" if where and found.case.model.quant else ""
 
 
 def needs_of(found: Recommendation) -> str:
@@ -271,13 +279,13 @@ def helps_of(found: Recommendation) -> list[tuple[str, Lever]]:
 
 def _helps(found: Recommendation) -> str:
     each = [f"{change}: {number(one.after.tok_s or 0.0)} ({one.gain:+.0%})" for change, one in helps_of(found)]
-    return "; ".join(each) or "no single change of this computer gains 3%"
+    return f"with the same engine, {'; '.join(each)}" if each else "no single change of this computer gains 3%"
 
 
 def _near(found: Recommendation) -> str:
     """Other engines that may be as fast; by their full titles where the short name stands on the screen already."""
     named_before = [short_name(one) for one in (found.best.best, found.plain) if one is not None]
-    near, with_lines = list[str](), (found.main_line, found.reads_itself)
+    near, with_lines = list[str](), (found.main_line, found.reads_itself, found.likely_faster)
     for one in [each.best for each in found.rivals if each not in with_lines][:NEAR]:
         near.append(f"{one.system.title if short_name(one) in named_before else short_name(one)} {_brief(one)}")
         named_before.append(short_name(one))
@@ -294,12 +302,18 @@ def doubt_of(found: Recommendation) -> str:
     if found.pages:
         return f"most of a token waits for the drive, and how fast is the largest unknown{_measure(found)}"
     if not proof.rows:
-        return f"nobody has published a speed of this engine with {proof.arch or 'such a model'} on such a GPU"
+        return f"nobody has published a speed of this engine with {proof.arch or 'such a model'} {proof.where}"
     if proof.machines == 1 and not proof.common:
         return f"its {proof.rows} published speeds with such a model are all from one computer"
     if found.borrowed:
         return "no recorded routing of this model is at hand; that of others stands in"
     return ""
+
+
+def _waits(one: Compared) -> bool:
+    """Whether a part of a token that is worth naming waits for pages of mapped files."""
+    spent = one.ms_per_token or {}
+    return one.mapped_bytes > 0 and spent.get("read", 0.0) > SMALLEST * sum(spent.values())
 
 
 def _measure(found: Recommendation) -> str:
@@ -316,6 +330,8 @@ def _given(found: Recommendation) -> Iterator[Row]:
         yield "Guess", names
     elif not sentence.startswith("Given: ") and sentence:
         yield "Guess", sentence.removeprefix("Guessed: ")
+    if _waits(found.best.best) and not machine.os and not machine.unified:
+        yield "Guess", f"the system, on which reading depends: give {' or '.join(f'`+ {name}`' for name in ON_PCS)}"
     if unseen := uncounted(machine):
         yield "Unseen", unseen
     facts = found.best.best.system.facts
@@ -325,7 +341,11 @@ def _given(found: Recommendation) -> Iterator[Row]:
 
 def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     """Other lines that may be better for who asks."""
-    other, less = found.reads_itself, found.smaller
+    other, less, likely_faster = found.reads_itself, found.smaller, found.likely_faster
+    if likely_faster is not None and likely_faster.best.launch is not None:
+        how = f"likely faster, but not surely ({found.wins(likely_faster):.0%}): {_brief(likely_faster.best)}"
+        yield _item("Or", f"{likely_faster.best.system.title}, {how}:")
+        yield _command("", likely_faster.best.launch.line)
     if other is not None and other.best.launch is not None:
         yield _item("Or", f"{other.best.system.title}, which reads experts itself, {_brief(other.best)}:")
         yield _command("", other.best.launch.line)

@@ -55,4 +55,4 @@ class Mlx(System):
 
     def launch(self, case: Case) -> Launch:
         server = "mlx_vlm.server" if case.model.arch in OF_VLM else "mlx_lm.server"
-        return Launch((server, "--model", "MLX_MODEL"))
+        return Launch((server, "--model", case.model.repository or "MLX_MODEL"))

@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock, get_ident
 from typing import IO, Any, cast
 
 from flashmoe_sim.io import strict_json
@@ -45,13 +46,14 @@ class Reading:
     """How a file is being read.
 
     cut_off: whether a lenient reader found its compressed data cut off.
-    packed_bytes: how much of a compressed file was read, over all readings.
+    packed_bytes: how much of a compressed file was read, over all readings. thread: that began it.
     """
 
     lenient: bool
     pipe: IO[bytes] | None = None
     cut_off: bool = False
     packed_bytes: int = 0
+    thread: int = field(default_factory=get_ident)
 
     def in_file(self, progress: Callable[[int], None]) -> Callable[[int], None]:
         """The progress for a reader, which counts decompressed bytes, of one that counts the bytes of the file."""
@@ -66,7 +68,8 @@ class Reading:
         return advance
 
 
-_readings: dict[Path, Reading] = {}
+_readings: dict[Path, list[Reading]] = {}  # several threads may read the same trace
+_changing = Lock()  # _readings
 
 
 @contextmanager
@@ -88,9 +91,25 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
                     shutil.copyfileobj(pipe, how.pipe, 1 << 20)
         except OSError as error:
             raise Unusable(f"{path}: {error.strerror or error}; the file cannot be read") from None
-        _readings[path] = how
-        stack.callback(_readings.pop, path)
+        with _changing:
+            _readings.setdefault(path, []).append(how)
+        stack.callback(_end, path, how)
         yield how
+
+
+def _end(path: Path, how: Reading) -> None:
+    with _changing:
+        left = [one for one in _readings.pop(path) if one is not how]
+        if left:
+            _readings[path] = left
+
+
+def _reading_of(path: Path) -> Reading:
+    """How this thread reads a file, or else the last that began to."""
+    with _changing:
+        known = [*_readings.get(path, ())]
+    own: list[Reading] = [one for one in known if one.thread == get_ident()]
+    return (own or known or [Reading(lenient=False)])[-1]
 
 
 @contextmanager
@@ -100,7 +119,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     Raises BadInput for a file that is missing, is a directory, cannot be read, or whose compression is broken, and if
     it decompresses to more than `most_bytes`.
     """
-    how = _readings.get(path, Reading(lenient=False))
+    how = _reading_of(path)
     try:
         with _raw(path, how) as raw:
             magic = raw.read(4)

@@ -132,7 +132,7 @@ def _checked(found: Recommendation, machine: Machine) -> str:
     if not proof.rows:
         return f"Not checked with {arch} on such a machine: none of {of}, is of it; {every}."
     are = "are" if proof.rows > 1 else "is"
-    return f"Checked: of {of}, {proof.rows} {are} of {arch} on such a GPU; {every}."
+    return f"Checked: of {of}, {proof.rows} {are} of {arch} {proof.where}; {every}."
 
 
 def _intervals(machine: Machine) -> list[str]:

@@ -30,7 +30,7 @@ class Proof:
     rows, machines: of this architecture on this kind of GPU, and on how many machines. arch: the architecture, for
     words. every: of this system in all. served: whether code and authors agree that the engine runs the architecture.
     there: whether it runs on the machine's operating system, as far as that is known. common: whether anybody can
-    install the engine.
+    install the engine. where: `on such a GPU` or `on a CPU`.
     """
 
     rows: int
@@ -40,6 +40,7 @@ class Proof:
     served: bool
     there: bool
     common: bool
+    where: str
 
     @property
     def shown(self) -> bool:
@@ -65,7 +66,7 @@ class Proof:
         if self.rows:
             speeds = f"{count(self.rows, 'published speed')}, on {count(self.machines, 'machine')},"
         arch = self.arch or "an unknown architecture"
-        return f"{speeds} of this engine with {arch} on such a GPU, {self.every} in all"
+        return f"{speeds} of this engine with {arch} {self.where}, {self.every} in all"
 
 
 @cache
@@ -81,7 +82,9 @@ def proof(system: System, case: Case) -> Proof:
     of = [one for one in own.get("of", ()) if one["arch"] == arch and one["api"] == api]
     rows, machines = (sum(one[key] for one in of) for key in ("rows", "machines"))
     served = system.facts is None or system.facts.status(case.model) == YES
-    return Proof(rows, machines, arch, own.get("rows", 0), served, runs_there(system, case.machine), system.common)
+    where = "on such a GPU" if api else "on a CPU"
+    there = runs_there(system, case.machine)
+    return Proof(rows, machines, arch, own.get("rows", 0), served, there, system.common, where)
 
 
 def runs_there(system: System, machine: Machine) -> bool:

@@ -47,6 +47,7 @@ KNEE = 0.9
 APART = 1.2
 TOP_K = "top_k"
 LEAST_WINS = 0.1  # share of draws
+WORTH_A_TRY = 0.1  # of the speed: by so much another system must be faster
 PAGING = 0.5  # share of a token's time that waits for pages of mapped files
 
 
@@ -173,6 +174,16 @@ class Recommendation(InNotebook):
                 return one
         return None
 
+    @property
+    def likely_faster(self) -> Searched | None:
+        """The fastest of `faster` that is worth a try and only not sure enough to be the answer; None if there is none.
+
+        It is known to run as predicted, keeps the text and fits.
+        """
+        least = (1 + WORTH_A_TRY) * (self.best.best.tok_s or 0.0)
+        known = [one for one in self.by_program if one in self.faster and one is not self.reads_itself]
+        return next((one for one in known if (one.best.tok_s or 0.0) >= least), None)
+
     def wins(self, one: Searched) -> float:
         """The share of draws in which another system is faster than `best`."""
         return wins(one.best, self.best.best, self.objective)
@@ -185,12 +196,17 @@ class Recommendation(InNotebook):
     @property
     def by_engine(self) -> tuple[Searched, ...]:
         """The fastest way of each other program to give the same text, of those that are known to run as predicted."""
+        own = self.best.best.system.program
+        return tuple(one for one in self.by_program if one.best.system.program != own)
+
+    @property
+    def by_program(self) -> tuple[Searched, ...]:
+        """The same of each program, that of `best` included."""
         fastest = dict[str, Searched]()
         for one in self.timed:
             system, shown = one.best.system, self.proof_of(one)
             if shown.there and (shown.common or shown.shown) and not (one.best.tight or system.changes_text(self.case)):
                 fastest.setdefault(system.program, one)
-        fastest.pop(self.best.best.system.program, None)
         return tuple(fastest.values())
 
     @property

@@ -13,11 +13,12 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, Replays, at_setting
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import first
+from flashmoe_sim.tune.proof import common_first, first, pick, proof, wins
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
 # The replays of all sizes are kept in memory, so a longer trace is cut.
 MOST_REFS = 250_000
+LIKELY = 0.6  # share of the draws without intervals
 
 
 class Resizer:
@@ -68,7 +69,21 @@ class Resizer:
                 known = [one.system for one in ends]
                 ends += [self._at(one, case) for one in _sizes(system, case) if one not in known]
         each = [max(ends, key=lambda one: one.tok_s or 0.0) for ends in tried.values()]
-        return self._beyond(first(each, case, Objective()) or each[0], case)
+        return self._beyond(self._first(each, case) or each[0], case)
+
+    def _first(self, each: Sequence[Compared], case: Case) -> Compared | None:
+        """The one that an answer names first: with intervals, if another engine may stand before what anybody can
+        install."""
+        plain, goal = common_first(each, Objective()), Objective()
+        if plain is None:
+            return first(each, case, goal)
+        faster = [one for one in each if not one.system.common and one.tok_s and wins(one, plain, goal) > LIKELY]
+        shown = [one for one in faster if proof(one.system, case).shown]
+        if not shown:
+            return first(each, case, goal)
+        tried = [plain, pick(shown, goal) or plain]
+        named = first([self.sure(one, case.machine) for one in tried], case, goal)
+        return next((one for one in tried if named is not None and named.system == one.system), plain)
 
     def _beyond(self, found: Compared, case: Case) -> Compared:
         """The fastest of a setting and larger ones up to the size that does not fit, by bisection."""

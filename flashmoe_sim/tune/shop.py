@@ -54,7 +54,10 @@ class OtherPart:
             by_kind.pop("memory", None)  # the processor's own comes with it
         ordered = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
         n_gpus = self.n_gpus if self.kind == "gpu" else parts.n_gpus
-        return replace(parts, by_kind=ordered, ram_gib=self.ram_gib or parts.ram_gib, n_gpus=n_gpus)
+        before_gib = parts.before_gib or parts.ram_gib
+        return replace(
+            parts, by_kind=ordered, ram_gib=self.ram_gib or parts.ram_gib, n_gpus=n_gpus, before_gib=before_gib
+        )
 
     def new_memory(self, parts: Parts) -> bool:
         """Whether it is a processor that takes RAM of another generation than there is."""

@@ -319,12 +319,13 @@ def test_who_made_the_files_and_where() -> None:
         ("unsloth/Qwen3.6-35B-A3B-GGUF:Q6_K", "unsloth/Qwen3.6-35B-A3B-GGUF:Q6_K"),
         ("https://huggingface.co/unsloth/GLM-4.6-GGUF", "unsloth/GLM-4.6-GGUF"),
         ("ai/qwen3:30B-A3B-Q4_K_M", ""),
-        ("mlx-community/Qwen3.6-35B-A3B-4bit", ""),
+        ("mlx-community/Qwen3.6-35B-A3B-4bit", "mlx-community/Qwen3.6-35B-A3B-4bit"),
+        ("qwen3.6-35b-a3b:mlx-4bit", ""),
         ("Qwen3-30B-A3B-Q8_0.gguf", ""),
         ("unsloth/Qwen3.6-35B-A3B-GGUF@22GB", ""),
     ],
 )
-def test_the_repository_from_which_llama_cpp_downloads(text: str, repository: str) -> None:
+def test_the_repository_that_a_command_names(text: str, repository: str) -> None:
     assert load_model(text).repository == repository
 
 

@@ -97,3 +97,34 @@ def test_two_digits(tok_s: float, says: str) -> None:
 def test_it_says_which_file_or_model_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, "recommend", "kimi-k2", "--machine", "m1-pro-32", "--system", "cpu,slot-bank")
     assert "Note no system can run kimi-k2:q4_k_m here" in " ".join(out.split())
+
+
+def test_a_faster_engine_that_is_not_sure_enough_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """With faster RAM its lead is no longer sure in nine of ten draws, so that what is named first is slower."""
+    asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4070 + ddr5-5600x2 + 64GiB + nvme-gen4"]
+    found = document(capsys, *asked, "--system", SYSTEMS)
+    out = " ".join(shown(capsys, *asked, "--system", SYSTEMS).split())
+    best, other = (next(one for one in found["systems"] if one["system"] == name) for name in ("placed", "moe-cache"))
+    assert found["best"]["setting"] == best["setting"]
+    assert other["tok_s"] > 1.1 * best["tok_s"]
+    (share,) = re.findall(rf"likely faster, but not surely \((\d+)%\): {number(other['tok_s'])} \(", out)
+    assert 50 < int(share) < 90
+    assert other["command"] in out
+
+
+@pytest.mark.parametrize(("system", "named"), [("", False), (" + linux", True), (" + windows", True)])
+def test_a_system_that_decides_how_a_file_is_read_is_asked_for(
+    system: str, named: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = f"rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4{system}"
+    out = " ".join(shown(capsys, "recommend", "gpt-oss-120b", "--machine", machine, "--system", "placed").split())
+    assert ("the system, on which reading depends: give `+ linux` or `+ windows`" in out) != named
+
+
+def test_where_a_known_model_is_and_on_what_others_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    out = " ".join(
+        shown(capsys, "recommend", "qwen3-30b-a3b", "--machine", ASKED["a PC"][1], "--system", "placed").split()
+    )
+    assert "Q4_K_M of https://huggingface.co/unsloth/Qwen3-30B-A3B-GGUF" in out
+    out = " ".join(shown(capsys, "recommend", "kimi-k2", "--machine", "epyc-9354 + 768GiB", "--system", "cpu").split())
+    assert "on such a GPU" not in out

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashmoe_sim.drafts import MODEL, MTP, Drafts
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -74,6 +75,9 @@ def test_its_command_is_of_the_package_that_serves_the_model() -> None:
         launch = Mlx().launch(on(model))
         assert launch.line == f"{server} --model MLX_MODEL"
         assert placeholders(launch).keys() == {"MLX_MODEL"}
+    named = Mlx().launch(replace(on(f"{QWEN}:mlx-4bit"), model=load_model("mlx-community/Qwen3.5-35B-A3B-4bit")))
+    assert named.line == "mlx_lm.server --model mlx-community/Qwen3.5-35B-A3B-4bit"
+    assert not placeholders(named)
 
 
 def test_only_a_draft_model_drafts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,21 @@ def test_one_unusual_line_makes_only_its_block_slow(tmp_path: Path, monkeypatch:
     assert slow[0] < 3 << 20
     lenient = load_trace(path, lenient=True)
     assert lenient.refs == len(rows) - 1
+
+
+def test_threads_that_read_the_same_trace_each_read_it_in_their_own_way(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jsonl.gz"
+    packed = gzip.compress(
+        b"".join(b'{"layer":0,"n_expert_used":1,"n_tokens":1,"experts":[%d]}\n' % (i % 7) for i in range(3000))
+    )
+    path.write_bytes(packed[: len(packed) // 2])
+
+    def read(lenient: bool) -> bool:
+        try:
+            return load_trace(path, lenient=lenient).calls > 0
+        except Malformed:
+            return False
+
+    lenient = [number % 3 == 0 for number in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(read, lenient)] == lenient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -18,12 +19,14 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune import stock as stock_module
 from flashmoe_sim.tune.buy import Advice, buy, next_better
 from flashmoe_sim.tune.many import over_machines, over_models
+from flashmoe_sim.tune.recommend import recommend
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import OtherPart, changes, note_on, parts_of
 from flashmoe_sim.tune.stock import Stock, at_least, least
@@ -280,3 +283,24 @@ def test_many_machines_and_many_models() -> None:
     cells = over_models([Case(LARGE, machines[0]), Case(small, machines[0])], [AllGpu()]).cells
     assert [cell.model for cell in cells] == [LARGE.name, small.name]
     assert all(cell.found.system == AllGpu() and cell.found.tok_s_lo for cell in cells)
+
+
+def test_more_ram_is_as_fast_as_the_ram_that_is_guessed_now() -> None:
+    """A size says what memory people have with it; who adds some has the same as before."""
+    parts = parts_of("rtx-3060 + 32GiB")
+    more = OtherPart("ram", ram_gib=384).made(parts)
+    now, then = (compose_parts(one).memory for one in (parts, more))
+    assert (then.bandwidth_gb_s.value, then.ram_gib.value) == (now.bandwidth_gb_s.value, 384)
+    assert load_machine("rtx-3060 + 384GiB").memory.bandwidth_gb_s.value > now.bandwidth_gb_s.value
+
+
+def test_what_to_buy_names_what_an_answer_for_that_machine_names_first(owned: tuple[Workload, Case]) -> None:
+    of, case = owned
+    systems: list[System] = [PlacedLayers(), MoeCache()]
+    resizer, named = Resizer(of, case, systems), set[str]()
+    for memory in ("ddr4-2400x2", "ddr4-3200x2", "ddr5-5600x2", "ddr5-6400x2"):
+        machine = load_machine(f"rtx-4070 + {memory} + 64GiB + nvme-gen4")
+        answer = recommend(of, replace(case, machine=machine), systems)
+        named.add(answer.best.best.system.name)
+        assert resizer.fastest(machine).system.name == answer.best.best.system.name
+    assert named == {"placed", "moe-cache"}
