@@ -75,8 +75,7 @@ rates.pivot(on="bank_slots", index=["contract", "policy"], values="hit_rate")
 #
 # - To predict the counters of the patched runtime, use `runtime`: all four runs are exact, and no other contract is.
 # - To choose a bank or a policy, use `protected` (the default) or `atomic`, which also takes calls larger than the
-#   bank. For LRU and calls of one token the two count the same: the first table has equal columns. They are 0.6 to
-#   1.4% of misses below the runtime, whose defect costs that.
-# - `sequential` is for comparison with simulators of ordinary caches only. It takes 12 points of hit rate from LRU in
-#   a bank of 8, and it reorders policies: FIFO is 4 points behind LRU there, and even with it when whole calls are
-#   looked up.
+#   bank. For LRU and calls of one token the two count the same: the first table has equal columns. They are a little
+#   below the runtime, whose defect costs the difference.
+# - `sequential` is for comparison with simulators of ordinary caches only. It takes hits from LRU, most in a bank of 8,
+#   and it reorders policies: FIFO is behind LRU there, and even with it when whole calls are looked up.

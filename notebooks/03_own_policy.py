@@ -82,12 +82,12 @@ everywhere.select(
 # %% [markdown]
 # ## Answer
 #
-# Mostly, it beats LRU: on gpt-oss-120b by 2 points with 8 slots and by 1 with 16, and on eight of the nine traces by 1
-# to 5 points. On `requests-64` it gains nothing: a call uses 8 experts, and 8 slots leave no choice. But it is in a
-# crowd. Many policies that do not know the future come within half a point of it, and `lfu-decay`, the same idea, is a
-# little better. Only `lookahead` and the two `min`, which know what comes, stand apart: `min` hits 9 points more with
-# 16 slots. Fading counts go at most 38% of the way there. LFU, which never forgets, is ahead of them on one trace and
-# far behind on gpt-oss-120b, where one workload follows another.
+# Mostly, it beats LRU: on gpt-oss-120b at all three sizes, most at the smallest, and on eight of the nine traces. On
+# `requests-64` it gains nothing: a call uses 8 experts, and 8 slots leave no choice. But it is in a crowd. Many
+# policies that do not know the future come within half a point of it, and `lfu-decay`, the same idea, is a little
+# better. Only `lookahead` and the two `min`, which know what comes, stand apart. Fading counts go at most 38% of the
+# way to `min`. LFU, which never forgets, is ahead of them on one trace and far behind on gpt-oss-120b, where one
+# workload follows another.
 #
 # It does *not* follow that an engine gets faster, since its host has to do more for each use. And 100 uses were
 # chosen on the traces that they are judged by. If you want a better policy, measure it on a trace that it was not

@@ -86,6 +86,7 @@ larger.select(
     (pl.col("resident_bytes") / 2**30).round(1).alias("bank, GiB"),
     (pl.col("hit_rate") * 100).round(1).alias("hit %"),
     pl.col("tok_s").round(2),
+    gain.round(1).alias("gain, %"),
 )
 
 # %% [markdown]
@@ -94,8 +95,8 @@ larger.select(
 # It must be right nearly always, and its reads must overlap with compute. Predictors that learn are right half of the
 # time here, and a read ahead saves a fifth of a miss or none, since what they name is often in the bank already. If
 # the engine waits for what was named, each of them costs speed, up to 13%, and even the perfect one gains nothing:
-# the SSD is busy all the time. With overlap they gain 1 to 3%, through the page cache; past it they lose 3 to 9%.
-# The perfect one gains 13 to 17%: that is the ceiling.
+# the SSD is busy all the time. With overlap they gain 1 to 3%, through the page cache; past it they lose speed.
+# The perfect one gains 12 to 13%: that is the ceiling.
 #
-# 16 more slots (1.9 GiB) gain 9% and guess nothing. On a machine with room, buy slots first. `sim prefetch judge`
-# says how right a predictor must be on your own trace.
+# 16 more slots gain 7%, more than any predictor that learns, and guess nothing; 4 more gain nothing. On a machine with
+# room, buy slots first. `sim prefetch judge` says how right a predictor must be on your own trace.

@@ -46,7 +46,7 @@ pl.DataFrame(
 )
 
 # %% [markdown]
-# A layer takes 3.4 ms, and reads come at 3.9 GB/s: from the page cache, since all these runs are warm. Cold runs are
+# A layer takes 3,416 µs, and reads come at 3.9 GB/s: from the page cache, since all these runs are warm. Cold runs are
 # another machine; a fit of both is refused.
 #
 # ## Runs that took no part
@@ -94,5 +94,5 @@ pl.DataFrame([predicted(name) for name in ("cold-bank12", "cold-bank48")]).with_
 # configuration differ by (24.4 and 23.6 tokens a second with 64 slots), and all are inside their intervals. The
 # misses are exact, so what is judged is the seconds alone.
 #
-# No, for another state of the machine: cold runs are 2 to 4 times slower than the warm fit says. Fit on runs whose
-# page cache is as it will be in use.
+# No, for another state of the machine: cold runs are far slower than the warm fit says. Fit on runs whose page cache
+# is as it will be in use.

@@ -27,7 +27,7 @@ pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_ro
 PARTS = ["read_ms", "upload_ms", "cpu_ms", "compute_ms", "host_ms"]
 
 # %% [markdown]
-# gpt-oss-120b has 59 GiB of weights. An RTX 4090 has 24 GiB, beside 96 GB of RAM:
+# gpt-oss-120b does not fit the memory of an RTX 4090; the RAM beside it holds the whole model:
 
 # %%
 table = sim.compare("gpt-oss-120b", machine="rtx-4090", context=4096)
@@ -63,12 +63,13 @@ mac.select(
 # %% [markdown]
 # ## Answer
 #
-# On the 4090 llama.cpp's own cache (`cached`) leads with 60 tokens a second, before three of forks with 46 to 51. All
-# intervals overlap, so choose by other things than speed, too: `cached` needs no fork; `crow` runs on Windows only, and
-# nobody has published its speed with this model. They get there differently: `cached` and `crow` hit 91% and
-# upload the rest, `hot-cache` and `moe-cache` hit 76 and 83% and let the CPU compute their misses. Other engines take
-# the memory for a cache that the graph of gpt-oss never uses, and are refused with that reason.
+# On the 4090 six caches of experts lead: FreeToken's (`freetoken`), llama.cpp's own (`cached`), and those of forks.
+# Their intervals overlap, so choose by other things than speed, too: `cached` needs no fork and no other engine; `crow`
+# runs on Windows only, and nobody has published its speed with this model, nor FreeToken's. They get there differently:
+# `freetoken`, `cached` and `crow` hit most and upload the rest, `hot-cache` and `moe-cache` hit less and let the CPU
+# compute their misses. Other engines take the memory for a cache that the graph of gpt-oss never uses, and are refused
+# with that reason.
 #
-# Placing whole layers (`placed`, plain llama.cpp) takes twice as long, because the CPU computes two of three layers.
-# `nvmoe` hits as often as the best and reads from the SSD what others have in RAM. On the Mac the model
-# fits, and plain llama.cpp on the GPU is fastest; a cache would only cost.
+# Placing whole layers (`placed`, plain llama.cpp) is far behind, because the CPU computes two of three layers. `nvmoe`
+# hits as often as the best and reads from the SSD what others have in RAM. On the Mac the model fits, and plain
+# llama.cpp on the GPU is fastest; a cache would only cost.

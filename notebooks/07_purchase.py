@@ -37,7 +37,8 @@ def fastest(what, parts):
 
 
 # %% [markdown]
-# The machine as it is, and one change at a time. `most` is what takes most of a token's time:
+# The machine as it is, and one change at a time. `most` is what takes most of a token's time, and
+# `times` compares the speed with the machine as it is:
 
 # %%
 single = pl.DataFrame(
@@ -49,7 +50,8 @@ single = pl.DataFrame(
         fastest("RTX 3090", machine(gpu="rtx-3090")),
     ]
 )
-single.with_columns(pl.col(pl.Float64).round(1))
+times = (pl.col("tok_s") / single["tok_s"][0]).alias("times")
+single.with_columns(times).with_columns(pl.col(pl.Float64).round(1))
 
 # %% [markdown]
 # And two changes together:
@@ -61,16 +63,16 @@ double = pl.DataFrame(
         fastest("64 GiB of RAM and RTX 3090", machine(gpu="rtx-3090", ram="64GiB")),
     ]
 )
-double.with_columns(pl.col(pl.Float64).round(1))
+double.with_columns(times).with_columns(pl.col(pl.Float64).round(1))
 
 # %% [markdown]
 # ## Answer
 #
-# RAM first. The machine reads experts from the SSD, because 32 GiB hold half of the model. With 64 GiB nothing is
-# read any more, and 5 tokens a second become 22; a faster SSD gives 7, and adds nothing once the RAM is there. An
-# RTX 3090 alone gives 10, and is still waiting for reads; the two together give 37, seven times the speed.
+# More RAM or a larger card, best both. The machine reads experts from the SSD, because 32 GiB hold half of the model.
+# With 64 GiB nothing is read any more, and it is about twice as fast; a faster SSD gains little, and nothing once the
+# RAM is there. An RTX 3090 alone brings about as much as the RAM, and is still waiting for reads; the two together make
+# it 3.5 times as fast.
 #
-# The intervals are wide (0.5 to 14 tokens a second as it is), since these machines are estimated from their parts' data
-# sheets: the order of single purchases with overlapping intervals is not certain, that both together beat each alone
-# nearly so. `sim recommend gpt-oss-120b --machine "..." --buy --target 30` searches the catalogue: cards of each maker
-# and generation, RAM, drives and processors.
+# The intervals are wide, since these machines are estimated from their parts' data sheets: the order of purchases whose
+# intervals overlap, as RAM's and the card's do, is not certain. `sim recommend gpt-oss-120b --machine "..." --buy
+# --target 30` searches the catalogue: cards of each maker and generation, RAM, drives and processors.

@@ -120,9 +120,8 @@ figure
 #
 # No. It beats LRU on all three traces, by 1.7 to 3.4 points, and no interval reaches 0; fitted on the other traces it
 # still does. On an M3 that reads experts from its SSD it is 1.05 to 1.09 times as fast. But so is `lfu-decay`, which
-# counts uses: on two traces nothing tells them apart, and on the third, six requests that switch between prose and
-# code, counting is surely better, by 0.3 points. Weights do not help. Two thirds of its victims are not the best
-# choice.
+# counts uses: on two traces nothing tells them apart, and on the third, six requests of prose, Python and a table,
+# counting is surely better, by a little. Weights do not help. Two thirds of its victims are not the best choice.
 #
 # A half-life of 100 was chosen among these traces, so the last table knows a little too much. `sim trace capture`
 # records weights of any model that runs here: take more models and more text, fit on some, judge on others, and publish

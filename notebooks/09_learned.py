@@ -236,7 +236,7 @@ way.with_columns((pl.col("more_hits") / pl.col("best") * 100).round().cast(int))
 )
 
 # %% [markdown]
-# And in seconds, on a Mac that reads each missed expert from its SSD. A decision of a layer's network takes 27 thousand
+# And in seconds, on a Mac that reads each missed expert from its SSD. A decision of a layer's network takes some 27,000
 # multiplications, 13 µs of a host that does two in a nanosecond; the shared one takes 5 µs for 64 residents.
 
 # %%
@@ -256,7 +256,7 @@ timed.select("policy", pl.col("tok_s").round(2), pl.col("^gain.*$").round(3))
 # No. On new text FlashMoE's network, trained on a fifth of 2,065 tokens of other text, hits 7.5 points less than LRU
 # with 64 slots, and even on what it learnt it does not come up to LRU. It learns which experts of a layer are popular
 # in its texts, and the next text has others: nearly a third of the speed is gone before its decisions take any time.
-# The network that all experts share knows no expert by number, so it loses nothing on new text. It finds what
+# The network that all experts share knows no expert by number, so it loses hardly anything on new text. It finds what
 # `lfu-decay` has by hand, recent counts that fade, and is in no row better.
 #
 # Most of the way from LRU to `min` is left, and age and counts do not seem to lead there. The paper's network had more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from jupyter_client.manager import KernelManager
 from tests.notebooks import ROOT, SOURCES, built, kernel
 
 MOST_BYTES = 100_000
+NUMBER = r"\d[\d,]*(?:\.\d+)?"
+WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")  # in "seven times"
+UNIT = r"%(?! interval)| (?:tokens a second|points|times|slots|[GMK]i?B(?:/s)?|ms|µs)\b"
+SAID = re.compile(rf"({NUMBER}|{'|'.join(WORDS)})%?(?: (?:to|and|or) ({NUMBER}))?(?:{UNIT})")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,28 @@ def test_a_notebook_asks_and_answers(source: Path) -> None:
     assert stored.cells[-1].source.startswith("## Answer\n")
     assert 3 <= len(code) <= 10
     assert source.with_suffix(".ipynb").stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_sentences_have_the_numbers_of_the_results(source: Path) -> None:
+    """A number with a unit stands in the code, or rounded in any cell of a table: a wrong one may pass by chance."""
+    stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    code = [cell for cell in stored.cells if cell.cell_type == "code"]
+    given = set(map(value, re.findall(rf"(?<![\w.]){NUMBER}(?=GiB|\b)", "\n".join(cell.source for cell in code))))
+    tables = "\n".join(output.data["text/plain"] for cell in code for output in cell.outputs)
+    cells = [re.fullmatch(rf"[-+]?({NUMBER})%?", cell.strip()) for cell in re.split(r"[│┆\n]", tables)]
+    results = [value(cell[1]) for cell in cells if cell]
+    for cell in stored.cells:
+        if cell.cell_type == "markdown":
+            for said in SAID.finditer(" ".join(cell.source.split())):
+                for one in filter(None, said.groups()):
+                    number = WORDS.index(one) + 2 if one in WORDS else value(one)
+                    off = 0.5 / 10 ** len(one.partition(".")[2]) + 1e-9
+                    assert number in given or any(abs(result - number) <= off for result in results), said[0]
+
+
+def value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def test_every_notebook_is_a_pair() -> None:
