@@ -138,6 +138,7 @@ def test_figures_quoted_from_reports_are_those_of_the_reports() -> None:
         f"median error over [{rows} measured speeds](../../reports/field/README.md) of such machines is {of_parts}."
         in (machines_guide)
     )
+    assert f"the second row's {rows} on machines named by parts" in README
     guide = " ".join((ROOT / "docs" / "guides" / "recommend.md").read_text().split())
     assert f"[{asked} measurements of others]" in guide
     assert f"the median error was {off}, and {inside} lay within the interval; {alone} and {left_out} without" in guide
