@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.verbs.given import Model, Read, Trace
 
 PAGES = (".md", ".html")
-STRIP = 24  # columns of a speed's strip in a table
+STRIP, GAP = 24, 2  # columns of a speed's strip in a table, and between two of the table's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,7 +464,7 @@ def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
 def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups: bool) -> Iterator[Section]:
     """The models that run well, those that run slowly unless a speed was asked for, and how many others there are."""
     from flashmoe_sim.geometry.named import file_bytes
-    from flashmoe_sim.report.first_screen import likely, number, span_of
+    from flashmoe_sim.report.first_screen import WIDE, likely, number, span_of
     from flashmoe_sim.report.strip import LEAST, axis_of, in_a_row, powers
     from flashmoe_sim.tune.runs_here import NO, SLOW, WELL
 
@@ -476,8 +476,12 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
         ("GB", "right", lambda one: f"{file_bytes(one.model) / 1e9:.1f}"),
         ("tok/s", "right", lambda one: number(one.found.tok_s)),
         ("likely", "right", lambda one: likely(one.found.tok_s_lo, one.found.tok_s_hi)),
-        (powers(axis, STRIP), "left", lambda one: in_a_row(spans[one], axis, STRIP)),
     ]
+    taken_up = (
+        sum(max(len(head), *(len(cell(one)) for one in spans)) + GAP for head, _, cell in columns) if spans else 0
+    )
+    width = min(STRIP, WIDE - taken_up)
+    columns.append((powers(axis, width), "left", lambda one: in_a_row(spans[one], axis, width)))
     at_least = f"{found.at_least_tok_s:g} tok/s"
 
     def shown(models: Sequence[RunsHere]) -> Part:
@@ -489,7 +493,7 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
         first = f"None; the fastest is {fastest.model.name}, {speed(fastest.found.tok_s)} tok/s."
     yield Section(f"Runs well on {title}: likely {at_least} or more", (first,))
     if all_groups and slow:
-        yield Section("Runs slowly", (shown(slow),))
+        yield Section(f"Runs, but perhaps below {at_least}", (shown(slow),))
     left = f"Does not run, or below a token a second: {len(no)} of {len(found.models)} models."
     if not all_groups:
         left = f"Slower, or does not run: {len(slow) + len(no)} of {len(found.models)} models."

@@ -299,7 +299,7 @@ def test_a_machine_without_a_model_gets_the_models_that_run(
     assert "likely 10 tok/s or more\n" in well
     names = [line.split()[0] for line in well.splitlines() if "tok/s" not in line and ":" in line]
     assert names == ["gpt-oss-20b:mxfp4", "olmoe-1b-7b:q8_0"]
-    assert slowly.startswith("Runs slowly\n")
+    assert slowly.startswith("Runs, but perhaps below 10 tok/s\n")
     assert "mixtral-8x7b:q2_k" in slowly
     assert rest.startswith("Does not run, or below a token a second: 1 of 4 models.")
     rows = document(capsys, *asked)["rows"]
