@@ -9,7 +9,7 @@ from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
-from flashmoe_sim.machines.guesses import ram_by_size, with_generation
+from flashmoe_sim.machines.guesses import check_generation, ram_by_size, with_generation
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
@@ -123,6 +123,9 @@ def system_of(name: str, only: str, given: str) -> str:
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
     numbers = chip.numbers
     nominal = parts.by_kind.get("memory", chip).numbers["bandwidth_gb_s"]
+    if parts.channels and "memory" not in parts.by_kind:
+        lo, value, hi = (end * parts.channels / 2 for end in (nominal.lo, nominal.value, nominal.hi))
+        nominal = replace(nominal, lo=lo, value=value, hi=hi)  # of two channels
     if chip.system == "macos":
         fixed_gib, one_in = estimate("unified.mac_reserve.fixed_gib"), estimate("unified.mac_reserve.ram_gib_for_one")
         taken = fixed_gib.value + ram_gib.value / one_in.value
@@ -234,15 +237,18 @@ def _knee(gpu: Part, reached: float) -> Quantity:
 def _nominal_ram(parts: Parts) -> Quantity:
     memory, cpu = parts.by_kind.get("memory"), parts.by_kind.get("cpu")
     if memory is not None:
+        if cpu is not None and cpu.memory:
+            check_generation(cpu, memory.name)
         return memory.numbers["bandwidth_gb_s"]
     if cpu is not None and cpu.memory:
-        best = with_generation(cpu, parts.generation)
+        best = with_generation(cpu, parts.generation, parts.channels)
         return replace(
             best.numbers["bandwidth_gb_s"],
             lo=estimate("ram.least_share").value * best.numbers["bandwidth_gb_s"].value,
             source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
         )
-    return ram_by_size(parts.before_gib or parts.ram_gib or 0, parts.generation, parts.by_kind.get("gpu"))
+    size_gib = parts.before_gib or parts.ram_gib or 0
+    return ram_by_size(size_gib, parts.generation, parts.by_kind.get("gpu"), parts.channels)
 
 
 def link_of(parts: Parts) -> Part:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose_parts, link_of
+from flashmoe_sim.machines.guesses import split
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SYSTEMS, Machine, Quantity
 from flashmoe_sim.machines.parts import Parts, card, catalogue
@@ -136,7 +137,9 @@ def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:
         written.insert(place, cpu)
         place += 1
     if GUESSED["memory.bandwidth_gb_s"] in names:
-        written.insert(place, catalogue()[cpu].memory or ANY_MEMORY)
+        kind, most = split(catalogue()[catalogue()[cpu].memory or ANY_MEMORY])
+        written.insert(place, f"{kind}x{min(parts.channels or most, most)}")
+        written = [name for name in written if name != parts.of_channels]
     if GUESSED["storage.read_gb_s"] in names:
         written.append(SSD)
     return written
@@ -148,7 +151,7 @@ def _cpu_like(parts: Parts) -> str:
     if gpu is not None and "Laptop" in gpu.title:
         return LAPTOP_CPU
     kind = parts.generation or (memory.name.partition("-")[0] if memory is not None else "")
-    cpu = next(name for most, name in CPUS if (parts.ram_gib or 0) <= most)
+    cpu = next(name for most, name in CPUS if (parts.ram_gib or 0) <= most and (parts.channels <= 2 or most > 256))
     if kind and not catalogue()[cpu].memory.startswith(kind):
         return next((one.name for one in catalogue().values() if one.memory.startswith(f"{kind}-")), cpu)
     return cpu

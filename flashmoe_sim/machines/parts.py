@@ -78,8 +78,9 @@ class Parts:
 
     n_gpus: the number of cards of this GPU. unlike: other cards beside them, each as often as it is there.
     os: the operating system, one of machine.SYSTEMS, or empty.
-    generation: of memory without a speed, such as ddr4, or empty. sockets: the number of CPUs; RAM is of all of them,
-    memory of one. before_gib: RAM before some was added, by whose size the speed of unnamed memory is guessed.
+    generation: of memory without a speed, such as ddr4, or empty. channels: of memory without a speed, for one socket;
+    0 if not given. sockets: the number of CPUs; RAM is of all of them, memory of one. before_gib: RAM before some was
+    added, by whose size the speed of unnamed memory is guessed.
     """
 
     by_kind: Mapping[str, Part]
@@ -89,6 +90,7 @@ class Parts:
     os: str = ""
     generation: str = ""
     sockets: int = 1
+    channels: int = 0
     before_gib: float | None = None
 
     @property
@@ -96,14 +98,14 @@ class Parts:
         """The parts, the RAM and the operating system, as written on the command line."""
         ram = "" if self.ram_gib is None else f"{self.ram_gib:g}GiB"
         parts = (f"{self.times(part)}{part.name}" for part in self._each)
-        return (*parts, *filter(None, (ram, self.generation, self.os)))
+        return (*parts, *filter(None, (ram, self.generation, self.of_channels, self.os)))
 
     @property
     def titles(self) -> tuple[str, ...]:
         """The parts' titles, the RAM and the operating system, for display."""
         ram = "" if self.ram_gib is None else f"{self.ram_gib:g} GiB"
         titles = (f"{self.times(part)}{part.title}" for part in self._each)
-        return (*titles, *filter(None, (ram, self.generation.upper(), TITLES.get(self.os))))
+        return (*titles, *filter(None, (ram, self.generation.upper(), self.of_channels, TITLES.get(self.os))))
 
     def times(self, part: Part) -> str:
         """The number of a part, as a prefix to its name; empty for one."""
@@ -116,6 +118,11 @@ class Parts:
         gpu = self.by_kind.get("gpu")
         return () if gpu is None else (*[gpu] * self.n_gpus, *self.unlike)
 
+    @property
+    def of_channels(self) -> str:
+        """The channels of RAM without a speed, as written beside the other parts; empty if not given."""
+        return f"{self.channels}-channel" if self.channels else ""
+
     def with_parts(self, added: Parts) -> Parts:
         """These parts with others instead of those of their kind."""
         cards = added if added.cards else self
@@ -125,6 +132,7 @@ class Parts:
             ram_gib=added.ram_gib or self.ram_gib,
             os=added.os or self.os,
             generation=added.generation or self.generation,
+            channels=added.channels or self.channels,
             n_gpus=cards.n_gpus,
             unlike=cards.unlike,
             sockets=added.sockets if "cpu" in added.by_kind else self.sockets,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flashmoe_sim.machines.computers import instance, without_computers
 from flashmoe_sim.machines.written import (
+    CHANNELS,
     has_laptop,
     is_certain,
     is_computer,
@@ -116,7 +117,7 @@ _COUNTED = re.compile(r"^\d{1,2} ?x|x ?\d{1,2}$", re.IGNORECASE)
 _COMMA = "\x1f"  # one within brackets, which separates no parts
 _NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
-_ONLY_CHANNELS = re.compile(r"(?:\d{1,2}|single|dual|triple|quad|hexa|octa)[- ]?(?:channels?|ch)", re.IGNORECASE)
+_ONLY_CHANNELS = re.compile(rf"(?:\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)", re.IGNORECASE)
 _FILLER = re.compile(
     r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket|gddr\dx?|hbm\d?e?|\d+-?bit|"
     r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0",
@@ -134,6 +135,7 @@ _BOARD = re.compile(
     r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|w?rx\d0|trx\d0)\b.*",
     re.IGNORECASE,
 )
+_SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
 
@@ -285,7 +287,7 @@ def _with_channels(pieces: list[str]) -> list[str]:
     """The pieces with channels that stand alone, as `8 channels`, beside the memory that they are of."""
     alone = [piece for piece in pieces if _ONLY_CHANNELS.fullmatch(piece)]
     others = [piece for piece in pieces if piece not in alone]
-    memories = [at for at, piece in enumerate(others) if _OF_MEMORY.search(piece)]
+    memories = [at for at, piece in enumerate(others) if _OF_MEMORY.search(piece) and not _SAYS_CHANNELS.search(piece)]
     if len(alone) != 1 or len(memories) != 1:
         return pieces
     others[memories[0]] += f" {alone[0]}"

@@ -6,7 +6,7 @@ A size beside a name is a card's own memory, or the RAM of a chip or a CPU. It m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -21,8 +21,18 @@ from flashmoe_sim.io.errors import (
     Unsupported,
     shown,
 )
-from flashmoe_sim.machines.guesses import split, with_channels
-from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue, integrated, memory_part
+from flashmoe_sim.machines.guesses import split, takes, with_channels
+from flashmoe_sim.machines.parts import (
+    KINDS,
+    MOST_CHANNELS,
+    MOST_GPUS,
+    MOST_SOCKETS,
+    Part,
+    Parts,
+    catalogue,
+    integrated,
+    memory_part,
+)
 from flashmoe_sim.machines.sockets import link_between
 
 NEAREST = 3
@@ -51,7 +61,8 @@ _EDITION = re.compile(r"(?<=\d) (?:pro|home|enterprise|ltsc|education|\d\dh\d)\b
 _RELEASE = re.compile(  # of Linux, behind its name
     r"[\d.]+|lts|linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
 )
-GENERATIONS = ("ddr3", "ddr4", "ddr5")
+MOST_MT_S = {"ddr3": 2132, "ddr4": 4399, "ddr5": 10_000}  # of RAM whose kind nobody gave: DDR5 is sold from 4800 on
+GENERATIONS = tuple(MOST_MT_S)
 ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 # Not the plus in "Max+ 395".
@@ -90,6 +101,13 @@ _ABOUT_RAM = re.compile(
     r"\b(?:of )?(?:ram|memory|unified|ecc|(?:lr|r|u)dimms?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE
 )
 _SPEED = re.compile(r"\d ?(?:mhz|mt/s)\b", re.IGNORECASE)
+_BARE_SPEED = re.compile(
+    r"(?<![\w.-])@? ?(?:(\d{4})(?= *(?:$|[)])| +c(?:l ?)?\d\d\b)|(\d{4,5}) ?(?:mhz|mt/?s)\b)(?: *c(?:l ?)?\d\d\b)?",
+    re.IGNORECASE,
+)
+_OF_A_KIND = re.compile(r"ddr\d|dimm-?\d", re.IGNORECASE)
+_OF_CHANNELS = re.compile(r"\bof \d+ channels", re.IGNORECASE)
+LEAST_MT_S = 1066
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
     r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
     r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
@@ -133,6 +151,8 @@ class UnknownPart(UnknownName):
 class _Read:
     """What one word, between two plus signs, says.
 
+    channels: of memory without a speed. mt_s: a speed of RAM without its kind. doubtful: the word with it, if
+    it has no unit.
     of_both: whether it is memory with the channels of two sockets. vram_gib: memory of the cards, each or together.
     own_drive: an SSD of no kind, which only a chip has.
     """
@@ -141,7 +161,10 @@ class _Read:
     number: int = 1
     ram_gib: float | None = None
     generation: str = ""
+    channels: int = 0
+    mt_s: int = 0
     system: str = ""
+    doubtful: str = ""
     of_both: bool = False
     vram_gib: float | None = None
     own_drive: str = ""
@@ -190,6 +213,8 @@ def is_certain(word: str) -> bool:
     rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
     if not (key := plain(rest)):
         return size is not None
+    if size is not None and _BARE_SPEED.fullmatch(rest):
+        return is_part(word)
     known = (
         key in GENERATIONS
         or system_in(word)
@@ -227,6 +252,7 @@ def parse_parts(text: str) -> Parts:
     by_kind: dict[str, Part] = {}
     cards: list[Part] = []
     ram_gib, generation, system = None, "", ""
+    channels, mt_s, doubtful = 0, 0, ""
     bare, sockets, of_both, vram_gib, own_drive = False, 1, "", None, ""
     for word in words(text):
         read = _read(word)
@@ -243,6 +269,14 @@ def parse_parts(text: str) -> Parts:
             if generation not in ("", read.generation):
                 raise Conflict(f"{generation} and {read.generation}: two kinds of memory; give one")
             generation = read.generation
+        if read.channels:
+            if channels not in (0, read.channels):
+                raise Conflict(f"{channels} and {read.channels} channels of memory; give one number")
+            channels = read.channels
+        if read.mt_s:
+            if mt_s not in (0, read.mt_s):
+                raise Conflict(f"{mt_s} and {read.mt_s} MT/s: two speeds of RAM; give one")
+            mt_s, doubtful = read.mt_s, read.doubtful
         if read.part is not None:
             if read.part.kind == "gpu":
                 _check_card(cards, read.part)
@@ -265,22 +299,53 @@ def parse_parts(text: str) -> Parts:
         raise Incomplete(f"{shown(own_drive)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
-        if generation and not integrated(chip):
-            raise Conflict(f"{chip.name} and {generation}: a chip has its own memory; leave {generation} out")
+        of_memory = generation or (f"{channels} channels" if channels else f"{mt_s} MT/s" if mt_s else "")
+        if of_memory and not integrated(chip):
+            raise Conflict(f"{chip.name} and {of_memory}: a chip has its own memory; leave {of_memory} out")
+    if doubtful and "cpu" not in by_kind and (other := named_part(str(mt_s))) is not None:
+        raise Malformed(f"{shown(doubtful)}: write {other.name}, or {mt_s} MT/s for the speed of the RAM")
+    if mt_s:
+        by_kind["memory"], bare = _of_speed(mt_s, generation, by_kind), True
+    cpu = by_kind.get("cpu")
+    if channels and sockets > 1 and cpu is not None and cpu.memory and channels > split(catalogue()[cpu.memory])[1]:
+        channels //= 2
+    if cpu is not None and cpu.memory and channels == split(catalogue()[cpu.memory])[1]:
+        channels = 0  # all that it has, as without them
+    if channels > MOST_CHANNELS:
+        raise OutOfRange(f"{channels} channels; give 1 to {MOST_CHANNELS}, those of one socket")
     if (memory := by_kind.get("memory")) is not None:
         if not memory.name.startswith(generation):
             raise Conflict(f"{memory.name} and {generation}: two kinds of memory; give one")
         generation = ""
         if bare:
-            by_kind["memory"] = with_channels(memory, by_kind.get("cpu"), ram_gib)
+            by_kind["memory"] = with_channels(memory, cpu, ram_gib, channels)
+        elif channels not in (0, split(memory)[1]):
+            raise Conflict(f"{memory.name} and {channels} channels: two numbers of channels; give one")
         elif sockets > 1:
             by_kind["memory"] = _of_one_socket(memory, by_kind["cpu"])
+        channels = 0
     if of_both and sockets == 1:
         raise UnknownPart(f"unknown part {shown(of_both)}; so many channels have two sockets, as 2x epyc-9354")
     if len(cards) > MOST_GPUS:
         raise OutOfRange(f"{len(cards)} cards; give at most {MOST_GPUS}")
     by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
-    return with_cards(Parts(by_kind, ram_gib, 1, (), system, generation, sockets), cards)
+    return with_cards(Parts(by_kind, ram_gib, 1, (), system, generation, sockets, channels), cards)
+
+
+def _of_speed(mt_s: int, generation: str, by_kind: Mapping[str, Part]) -> Part:
+    """The memory of a speed whose kind is the given one, else the CPU's, else the one that was sold at this speed."""
+    memory, cpu = by_kind.get("memory"), by_kind.get("cpu")
+    if memory is not None:
+        raise Conflict(f"{memory.name} and {mt_s} MT/s: two speeds of RAM; give one")
+    kind = generation or next(kind for kind, most in MOST_MT_S.items() if mt_s <= most)
+    if not generation and cpu is not None and cpu.memory and not takes(cpu, kind):
+        kind = split(catalogue()[cpu.memory])[0].partition("-")[0]
+    if (found := memory_part(f"{kind}-{mt_s}x2")) is None:
+        beside = f"{cpu.name} and " if cpu is not None else ""
+        raise Conflict(
+            f"{beside}{mt_s} MT/s: {kind} is not sold at this speed; write the RAM's kind, such as DDR4-3200"
+        )
+    return found
 
 
 def _check_vram(cards: Sequence[Part], vram_gib: float) -> None:
@@ -335,6 +400,10 @@ def _read(word: str) -> _Read:
     word = _with_channels_behind(word)
     if system := system_in(word):
         return _Read(system=system)
+    if (of_channels := _with_bare_channels(word)) is not None:
+        return of_channels
+    if (of_speed := _with_bare_speed(word)) is not None:
+        return of_speed
     if plain(word) in ANY_SSD:
         return _Read(own_drive=word)
     if (part := named_part(word)) is not None:
@@ -343,8 +412,6 @@ def _read(word: str) -> _Read:
         raise Malformed(f"{shown(word)}: give one number of them, such as 2x")
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
-    if _SPEED.search(word) and not key.startswith("lpddr") and not any(kind in key for kind in GENERATIONS):
-        raise Malformed(f"{shown(word)}: write the RAM's kind with its speed, such as DDR4-3600")  # not a Ryzen 3600
     if several := _SEVERAL.match(word):
         return _several(word, int(several[1] or COUNTS[several[2].lower()]), word[several.end() :])
     if several := _SEVERAL_AFTER.fullmatch(word):
@@ -399,6 +466,32 @@ def _with_channels_behind(word: str) -> str:
     return " ".join(_CHANNELS_SAID.sub(" ", word.replace(rate[0], f"{rate[0]}x{number}")).split()).rstrip(" ,")
 
 
+def _with_bare_channels(word: str) -> _Read | None:
+    """What a word with a number of channels, but no speed, says: the channels, and what is beside them."""
+    if (said := _CHANNELS_SAID.search(word)) is None or _OF_CHANNELS.search(word):
+        return None
+    rest = " ".join(f"{word[: said.start()]} {word[said.end() :]}".replace("(", " ").replace(")", " ").split())
+    size = _SIZE.search(rest)
+    beside = plain(_ABOUT_RAM.sub(" ", f"{rest[: size.start()]} {rest[size.end() :]}" if size else rest))
+    if beside not in ("", *GENERATIONS):
+        return None
+    return replace(_read(rest) if rest else _Read(), channels=CHANNELS.get(said[1].lower()) or int(said[1]))
+
+
+def _with_bare_speed(word: str) -> _Read | None:
+    """What a word with a speed of RAM, but not its kind, says: the speed, and the size beside it."""
+    found = _BARE_SPEED.search(word)
+    if found is None or _OF_A_KIND.search(word) or not LEAST_MT_S <= int(found[1] or found[2]) <= MOST_MT_S["ddr5"]:
+        return None
+    rest = f"{word[: found.start()]} {word[found.end() :]}"
+    ram = _read(rest) if _SIZE.search(rest) else None
+    if ram is not None and (ram.ram_gib is None or ram.part is not None):
+        return None
+    if ram is None and (not found[2] or plain(_ABOUT_RAM.sub(" ", rest))):
+        return None
+    return replace(ram or _Read(), mt_s=int(found[1] or found[2]), doubtful=word if found[1] else "")
+
+
 def _several(word: str, number: int, one: str) -> _Read:
     """Several cards, CPUs or modules of RAM. one: the word without their number."""
     if not 1 <= number <= MOST_MODULES:
@@ -414,6 +507,9 @@ def _several(word: str, number: int, one: str) -> _Read:
             one = card.name  # the memory of all
     read = _read(one)
     modules = read.ram_gib is not None and (read.part is None or read.part.kind == "memory")
+    if read.part is not None and read.part.kind == "memory" and not modules:
+        channels = f"{split(read.part)[0]}x{min(number, MOST_CHANNELS)}"
+        raise Malformed(f"{shown(word)}: modules or channels? Write channels of one socket as {channels}, RAM as 64GiB")
     if number > MOST_GPUS and not modules:
         raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     if read.part is not None and read.part.kind == "cpu" and number > 1:
@@ -537,10 +633,20 @@ def find_part(word: str) -> Part:
     if (part := named_part(word)) is not None:
         return part
     if word.isdecimal():
-        raise UnknownName(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
+        raise UnknownName(f"unknown part {shown(word)}; {_of_number(word)}")
     if vague := next((ask for pattern, ask in _VAGUE if pattern.search(word)), ""):
         raise Incomplete(f"{shown(word)}: {vague}")
     raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
+
+
+def _of_number(word: str) -> str:
+    """What a number alone may mean, as it is to be written: a part with it, the speed of RAM, or its size."""
+    ways = [
+        part.name for part in catalogue().values() if part.kind in ("gpu", "cpu") and part.name.endswith(f"-{word}")
+    ]
+    if len(word) == 4 and LEAST_MT_S <= int(word) <= MOST_MT_S["ddr5"]:
+        return f"write {' or '.join([*ways[:NEAREST], f'{word} MT/s'])} for the speed of the RAM"
+    return f"{''.join(f'write {way}; ' for way in ways[:1])}RAM has a unit: write {word}GiB"
 
 
 def named_part(word: str) -> Part | None:
@@ -612,8 +718,10 @@ def _names() -> dict[str, str]:
     bare = []
     for part in parts:
         maker, _, rest = part.title.partition(" ")
-        ways += [(part.title, part.name), (rest or maker, part.name)]
-        ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
+        ways.append((part.title, part.name))
+        if part.kind in ("gpu", "cpu", "chip"):  # their titles begin with the maker
+            ways += [(rest or maker, part.name)]
+            ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
         if part.kind == "cpu" and re.search(r"\d{3}", model := part.title.split()[-1]):
             ways.append((model, part.name))
         if part.title.startswith("Intel Core") and part.name.endswith(("k", "ks")) and part.name.count("-") == 1:
@@ -629,8 +737,7 @@ def _names() -> dict[str, str]:
             bare.append((part.name.partition("-")[2], part.name))  # 4060 laptop
     names: dict[str, str] = {}
     for way, name in ways + bare:
-        # what is left of `SATA SSD`, and of `Thunderbolt 5`, without the first word
-        if (key := plain(way)) and key not in ANY_SSD and not (len(key) == 1 and key.isdigit()):
+        if key := plain(way):
             names.setdefault(key, name)
     return names
 
