@@ -293,12 +293,12 @@ def _storage(parts: Parts) -> Storage:
     class_ = "nvme" if drive is None else drive.class_
     if drive is not None:
         sold = _scaled(drive.numbers["read_gb_s"], estimate("storage.read_share"))
-        read = drive.numbers.get("delivered_gb_s", sold)
+        read = drive.numbers.get("delivered_gb_s", replace(sold, guessed=drive.numbers["read_gb_s"].guessed))
         cpu = parts.by_kind.get("cpu")
         if class_ == "nvme" and cpu is not None and (pcie := _PCIE.fullmatch(cpu.pcie)):
             lanes = catalogue()[f"pcie{pcie[1]}x4"]
             of_lanes = replace(estimate("storage.lanes_share"), cases=f"{lanes.title} of {cpu.name}")
-            read = _slower(read, _scaled(lanes.numbers["gb_s"], of_lanes))
+            read = replace(_slower(read, _scaled(lanes.numbers["gb_s"], of_lanes)), guessed=read.guessed)
     elif chip is not None and "ssd_gb_s" in chip.numbers:
         read, class_ = chip.numbers["ssd_gb_s"], "apple"
     else:

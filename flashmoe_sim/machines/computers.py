@@ -24,11 +24,11 @@ _FOUR, _EIGHT = {"12xlarge": 12, "24xlarge": 24}, {"48xlarge": 48}
 _BY_SIZE = {"g4dn": ("t4", 16), "g5": ("a10g", 16), "g6": ("l4", 16), "g6e": ("l40s", 32)}
 _WHOLE = {
     "g4dn.metal": "8x t4 + 384GiB",
-    "p3.2xlarge": "v100-16gb + 61GiB",
-    "p3.8xlarge": "4x v100-16gb + 244GiB",
-    "p3.16xlarge": "8x v100-16gb + 488GiB",
-    "p4d.24xlarge": "8x a100-40gb + 1152GiB",
-    "p4de.24xlarge": "8x a100-80gb + 1152GiB",
+    "p3.2xlarge": "v100-sxm2-16gb + 61GiB",
+    "p3.8xlarge": "4x v100-sxm2-16gb + 244GiB",
+    "p3.16xlarge": "8x v100-sxm2-16gb + 488GiB",
+    "p4d.24xlarge": "8x a100-sxm-40gb + 1152GiB",
+    "p4de.24xlarge": "8x a100-sxm-80gb + 1152GiB",
     "p5.4xlarge": "h100 + 256GiB",
     "p5.48xlarge": "8x h100 + 2048GiB",
     "p5e.48xlarge": "8x h200 + 2048GiB",

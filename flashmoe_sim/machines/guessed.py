@@ -141,6 +141,8 @@ def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:
         written.insert(place, f"{kind}x{min(parts.channels or most, most)}")
         written = [name for name in written if name != parts.of_channels]
     if GUESSED["storage.read_gb_s"] in names:
+        given = parts.by_kind.get("storage")
+        written = [name for name in written if given is None or name != given.name]
         written.append(SSD)
     return written
 

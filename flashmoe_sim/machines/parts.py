@@ -229,4 +229,5 @@ def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Qu
         own.get("source", source),
         own.get("condition", condition),
         own.get("estimated", False),
+        own.get("guessed", False),
     )

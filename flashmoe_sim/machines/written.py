@@ -63,7 +63,6 @@ _RELEASE = re.compile(  # of Linux, behind its name
 )
 MOST_MT_S = {"ddr3": 2132, "ddr4": 4399, "ddr5": 10_000}  # of RAM whose kind nobody gave: DDR5 is sold from 4800 on
 GENERATIONS = tuple(MOST_MT_S)
-ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 # Not the plus in "Max+ 395".
 _PLUS = re.compile(
@@ -86,7 +85,7 @@ _NOISE = re.compile(
     r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor|generation"
     r"|(?:workstation|server|founders)edition"
 )
-_SOCKET = re.compile(r"sxm\d?|pcie(?![\dx])")  # of cards whose memory is as fast in either
+_SOCKET = re.compile(r"sxm\d?|pcie(?![\dx])")
 _PROCESSOR = re.compile(r"\b(?:ryzen|threadripper|epyc|xeon|core (?:i\d|ultra)|i[3579][- ]?\d)", re.IGNORECASE)
 _OF_PROCESSORS = re.compile(  # what says nothing of which processor it is: families within families, cores, samples
     r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|"
@@ -109,7 +108,7 @@ _OF_A_KIND = re.compile(r"ddr\d|dimm-?\d", re.IGNORECASE)
 _OF_CHANNELS = re.compile(r"\bof \d+ channels", re.IGNORECASE)
 LEAST_MT_S = 1066
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
-    r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
+    r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b"
     r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
     re.IGNORECASE,
 )
@@ -118,6 +117,7 @@ _VRAM = re.compile(r"\b(?:of )?v-?ram\b", re.IGNORECASE)
 _DRIVE = re.compile(
     r"\b(?:m\.?2|ssd|sata|nvme|drive|disk|internal|samsung|wd(?:[ _]black)?|crucial|kingston)\b", re.IGNORECASE
 )
+_KINDS_OF_DRIVES = (("sata", "sata-ssd"), ("nvme", "nvme"), ("m.2", "nvme"), ("ssd", ""))  # the first that is said
 _VAGUE = tuple(  # names of families, and what tells their members apart
     (re.compile(pattern, re.IGNORECASE), question)
     for pattern, question in (
@@ -209,8 +209,10 @@ def is_certain(word: str) -> bool:
     """Whether a word surely is a part, RAM or a system; quick, since no similar names are looked for."""
     after = None if named_part(word) else _SEVERAL_AFTER.fullmatch(word)
     one = after[1] if after else _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
-    size = _SIZE.search(one)
+    size = _SIZE.search(one) or _TERABYTES.search(one)
     rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
+    if size is not None and _drive(word, rest) is not None:
+        return True
     if not (key := plain(rest)):
         return size is not None
     if size is not None and _BARE_SPEED.fullmatch(rest):
@@ -295,7 +297,10 @@ def parse_parts(text: str) -> Parts:
             of_both = word if read.of_both else of_both
     if vram_gib is not None and not (cards == [] and "chip" in by_kind):
         _check_vram(cards, vram_gib)
-    if own_drive and "ssd_gb_s" not in getattr(by_kind.get("chip"), "numbers", {}):
+    chip_with_drive = "ssd_gb_s" in getattr(by_kind.get("chip"), "numbers", {})
+    if chip_with_drive and "storage" in by_kind and by_kind["storage"].numbers["read_gb_s"].guessed:
+        del by_kind["storage"]  # its own
+    if own_drive and not chip_with_drive:
         raise Incomplete(f"{shown(own_drive)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
@@ -404,10 +409,10 @@ def _read(word: str) -> _Read:
         return of_channels
     if (of_speed := _with_bare_speed(word)) is not None:
         return of_speed
-    if plain(word) in ANY_SSD:
-        return _Read(own_drive=word)
     if (part := named_part(word)) is not None:
         return _Read(part)
+    if (of_drive := _drive(word, word)) is not None:
+        return of_drive
     if _SEVERAL_OR.match(word):
         raise Malformed(f"{shown(word)}: give one number of them, such as 2x")
     if (key := plain(word)) in GENERATIONS:
@@ -423,7 +428,8 @@ def _read(word: str) -> _Read:
         if _is_ram(rest):
             return _sized(word, 1024 * float(terabytes[1]), rest)
         ram = f"{1024 * float(terabytes[1]):g}GiB"
-        raise Malformed(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
+        kind = UnknownPart if plain(_DRIVE.sub(" ", rest)) else Malformed  # other parts beside it, without a mark
+        raise kind(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if found := _SIZE.search(word):
         rest = f"{word[: found.start()]} {word[found.end() :]}"
         return _sized(word, int(found[1] or 1) * float(found[2]), rest)
@@ -443,9 +449,10 @@ def _channels_of_two(word: str) -> Part | None:
 
 def _drive(word: str, rest: str) -> _Read | None:
     """The drive beside a size, which does not matter, or None. rest: the word without the size."""
-    if plain(rest) in ANY_SSD:
-        return _Read(own_drive=word)
-    part = named_part(_DRIVE.sub(" ", rest).strip())
+    if not plain(bare := _DRIVE.sub(" ", rest)):
+        said = [name for kind, name in _KINDS_OF_DRIVES if kind in rest.lower()]
+        return None if not said else _Read(catalogue()[said[0]]) if said[0] else _Read(own_drive=word)
+    part = named_part(bare.strip())
     part = part if part is not None and part.kind == "storage" else named_part(rest)
     return _Read(part) if part is not None and part.kind == "storage" else None
 
@@ -641,21 +648,27 @@ def find_part(word: str) -> Part:
 
 def _of_number(word: str) -> str:
     """What a number alone may mean, as it is to be written: a part with it, the speed of RAM, or its size."""
-    ways = [
-        part.name for part in catalogue().values() if part.kind in ("gpu", "cpu") and part.name.endswith(f"-{word}")
-    ]
-    if len(word) == 4 and LEAST_MT_S <= int(word) <= MOST_MT_S["ddr5"]:
-        return f"write {' or '.join([*ways[:NEAREST], f'{word} MT/s'])} for the speed of the RAM"
-    return f"{''.join(f'write {way}; ' for way in ways[:1])}RAM has a unit: write {word}GiB"
+    if len(word) != 4 or not LEAST_MT_S <= int(word) <= MOST_MT_S["ddr5"]:
+        return f"RAM has a unit: write {word}GiB"
+    parts = (part.name for part in catalogue().values() if part.kind in ("gpu", "cpu"))
+    ways = [name for name in parts if name.endswith(f"-{word}")]
+    return f"write {' or '.join([*ways[:NEAREST], f'{word} MT/s'])} for the speed of the RAM"
 
 
 def named_part(word: str) -> Part | None:
     """The part with this name, alias or title, or None."""
     names = _names()
     if way := next((way for way in _ways(word) if way in names), ""):
-        return catalogue()[names[way]]
+        part = catalogue()[names[way]]
+        return None if part.kind == "gpu" and _has_another_socket(part, word) else part
     found = _OTHER_MEMORY.fullmatch(plain(word))
     return memory_part(f"{found[1]}-{found[2]}x{found[3] or 2}") if found else None
+
+
+def _has_another_socket(card: Part, word: str) -> bool:
+    """Whether a word gives a card the other socket than it has, of which the memory may be faster."""
+    said, own = (_SOCKET.search(text.lower()) for text in (word, card.title))
+    return said is not None and own is not None and said[0][:3] != own[0][:3]
 
 
 def reported_part(name: str, kind: str, *, memory_gib: float | None = None) -> Part | None:

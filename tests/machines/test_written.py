@@ -77,7 +77,11 @@ from tests.support import refused
         ("RTX 2000 Ada Generation Laptop GPU + 32GB", "rtx-2000-ada-laptop + 32GiB"),
         ("RTX PRO 6000 Blackwell Workstation Edition + 128GB", "rtx-pro-6000 + 128GiB"),
         ("RTX 6000 Pro + 128GB", "rtx-pro-6000 + 128GiB"),
-        ("4x V100 SXM2 16GB + 128GB", "4x v100-16gb + 128GiB"),
+        ("4x V100 SXM2 16GB + 128GB", "4x v100-sxm2-16gb + 128GiB"),
+        ("A100 80GB SXM + 512GB", "a100-sxm-80gb + 512GiB"),
+        ("8x A100-SXM4-80GB + 1TB RAM", "8x a100-sxm-80gb + 1024GiB"),
+        ("p4de.24xlarge", "8x a100-sxm-80gb + 1152GiB"),
+        ("H100 SXM5 80GB + 256GB", "h100 + 256GiB"),
         ("A100 80GB PCIe + 256GB", "a100-80gb + 256GiB"),
         ("H100 PCIe 80GB + 256GB", "h100-pcie + 256GiB"),
         ("dual P40 + 128GB", "2x p40 + 128GiB"),
@@ -160,6 +164,7 @@ def test_a_preset_may_have_a_system() -> None:
             "'RTX 3060 16GB': rtx-3060 was sold with 8 or 12 GB, not 16; RAM is a part of its own: rtx-3060 + 16GiB",
         ),
         ("RTX 4090 64GB", "'RTX 4090 64GB': rtx-4090 was sold with 24 or 48 GB, not 64; RAM is a part"),
+        ("H200 PCIe + 256GB", "unknown part 'H200 PCIe'; did you mean 'h100-pcie'"),
         ("RTX 4070 Ti Super", "rtx-4070-ti-super: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("2x RTX 3090", "2x rtx-3090: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("rtx-3060 + SSD + 64GB", "'SSD': of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5"),
@@ -207,6 +212,18 @@ def test_a_name_wins_over_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         load_machine("./m2-ultra-192")
 
 
+def test_a_drive_of_unknown_generation_is_a_guess_no_surer_than_a_known_one() -> None:
+    said, unsaid, slow, fast = (
+        compose(f"rtx-3090 + ryzen-7700 + 64GiB{drive}").storage.read_gb_s
+        for drive in (" + nvme", "", " + nvme-gen3", " + nvme-gen5")
+    )
+    assert said.guessed
+    assert unsaid.value < said.value
+    assert (said.lo, said.hi) == (slow.lo, fast.hi)
+    assert slow.value < said.value < fast.value
+    assert compose("rtx-3090 + i7-6700 + 64GiB + nvme").storage.read_gb_s.guessed
+
+
 def test_every_part_is_found_without_its_maker() -> None:
     for part in catalogue().values():
         maker, _, rest = part.title.partition(" ")
@@ -227,7 +244,7 @@ def test_memory_of_either_generation_in_an_intel_desktop() -> None:
         ("NVIDIA GeForce RTX 3060", "gpu", 11.76, "rtx-3060"),
         ("NVIDIA GeForce RTX 3060", "gpu", 8, "rtx-3060-8gb"),
         ("NVIDIA H100 80GB HBM3", "gpu", 79.1, "h100"),
-        ("NVIDIA A100-SXM4-80GB", "gpu", 79.3, "a100-80gb"),
+        ("NVIDIA A100-SXM4-80GB", "gpu", 79.3, "a100-sxm-80gb"),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "gpu", 95, "rtx-pro-6000"),
         ("Tesla P40", "gpu", 22.5, "p40"),
         ("AMD Ryzen 5 5600 6-Core Processor", "cpu", None, "ryzen-5600"),
@@ -238,7 +255,7 @@ def test_memory_of_either_generation_in_an_intel_desktop() -> None:
         ("AMD Ryzen 5 5600 6-Core Processor", "gpu", 8, None),
         ("NVIDIA GeForce RTX 4090", "gpu", 47.4, "rtx-4090-48gb"),
         ("NVIDIA GeForce RTX 3080 Ti Laptop GPU", "gpu", 15.7, "rtx-3080-ti-laptop"),
-        ("Tesla V100-SXM2-32GB", "gpu", 31.7, "v100-32gb"),
+        ("Tesla V100-SXM2-32GB", "gpu", 31.7, "v100-sxm2-32gb"),
         ("NVIDIA RTX 2000 Ada Generation Laptop GPU", "gpu", 7.6, "rtx-2000-ada-laptop"),
         ("AMD Ryzen Threadripper PRO 3995WX 64-Cores", "cpu", None, "threadripper-3995wx"),
         ("Intel(R) Xeon(R) Silver 4310 CPU @ 2.10GHz", "cpu", None, "xeon-4310"),
