@@ -7,9 +7,20 @@ import re
 from flashmoe_sim.machines.written import is_certain
 
 MOST_WORDS = 4  # of a model's name
+# Laptops; names that makers give desktop computers too are followed by the size of a laptop's screen, or its letter.
+LAPTOPS = (
+    r"thinkpad|ideapad|vivobook|zenbook|zbook|(?:rog )?zephyrus|rog (?:strix )?[gx]\d\d\w?|rog flow|predator helios|"
+    r"legion(?! (?:tower|t\d))|(?:razer )?blade(?= 1\d)|xps(?= 1\d)|tuf (?:gaming )?(?=[af]1\d)|alienware(?= [mx]\d\d)|"
+    r"(?:hp )?(?:omen|victus)(?= 1\d)"
+)
 _MAKERS = re.compile(
-    r"\b(?:dell|hpe?|lenovo|supermicro|beelink|gmktec|minisforum|bosgame|nimo|acer|alienware|razer|thinkpad|"
-    r"thinkstation|proliant|poweredge|legion|zephyrus|rog zephyrus|geekom|framework(?= 1[36]\b))\b(?!-)",
+    rf"\b(?:{LAPTOPS}|dell|hpe?|lenovo|supermicro|beelink|gmktec|minisforum|bosgame|nimo|acer|alienware|razer|"
+    r"thinkstation|proliant|poweredge|legion|geekom|framework(?= 1[36]\b))\b(?!-)",
+    re.IGNORECASE,
+)
+_HOSTS = re.compile(  # who rent computers, and the names of what they rent; a cloud's instance is in the table below
+    r"\b(?:hetzner|ovh(?:cloud)?|vast\.?ai|run ?pod(?:\.io)?|lambda(?: labs)?|paperspace|tensordock|scaleway|vultr|"
+    r"linode|(?:google )?colab|kaggle|modal|salad|aws|gcp|azure)\b(?!-)[ :]*",
     re.IGNORECASE,
 )
 _PARTS_BEGIN = re.compile(
@@ -34,26 +45,51 @@ _WHOLE = {
     "p5e.48xlarge": "8x h200 + 2048GiB",
     "p5en.48xlarge": "8x h200 + 2048GiB",
 }
+# Microsoft's, by the number of virtual processors: the card, how many, and the RAM; learn.microsoft.com/azure, sizes of
+# virtual machines, GPU accelerated, November 2025.
+_AZURE = {
+    "nc24ads-a100-v4": "a100-80gb + 220GiB",
+    "nc48ads-a100-v4": "2x a100-80gb + 440GiB",
+    "nc96ads-a100-v4": "4x a100-80gb + 880GiB",
+    "nc40ads-h100-v5": "h100-nvl + 320GiB",
+    "nc80adis-h100-v5": "2x h100-nvl + 640GiB",
+    "nd96asr-v4": "8x a100-sxm-40gb + 900GiB",
+    "nd96amsr-a100-v4": "8x a100-sxm-80gb + 1900GiB",
+    "nd96isr-h100-v5": "8x h100 + 1900GiB",
+    "nc4as-t4-v3": "t4 + 28GiB",
+    "nc8as-t4-v3": "t4 + 56GiB",
+    "nc16as-t4-v3": "t4 + 110GiB",
+    "nc64as-t4-v3": "4x t4 + 440GiB",
+}
+# Computers that a service lends with one card, by linux-blog.anracom.com, 2023-05-04: RAM of 12.7 GB beside a T4.
+_LENT = re.compile(
+    r"\b(?:free )?(?:google )?colab(?: free| tier)*[ :,(]+(?:tesla )?t4\b\)?(?!.*\d ?gi?b)", re.IGNORECASE
+)
 _INSTANCE = re.compile(
     r"\b(?:(?:aws|amazon|ec2)\s+)*((?:g4dn|g5|g6e?|p3|p4de?|p5e?n?)\.(?:\d*xlarge|metal))\b", re.IGNORECASE
+)
+_OF_AZURE = re.compile(
+    r"\b(?:(?:microsoft|azure|standard)[ _])*(n[cd]\d+[a-z]+(?:[ _-][ath]\d+)?[ _-]v\d)\b", re.IGNORECASE
 )
 
 
 def without_computers(text: str) -> str:
     """A description without the models of computers, as `Dell R730`: a maker's name and what follows to the next part.
 
-    A name that is a part's alias, such as `GMKtec EVO-X2`, stays.
+    Those of computers that are rented too, as `Hetzner AX102`. A name that is a part's alias, such as `GMKtec EVO-X2`,
+    stays.
     """
     at = 0
-    while found := _MAKERS.search(text, at):
+    while found := _MAKERS.search(text, at) or _HOSTS.search(text, at):
+        rents = _HOSTS.match(text, found.start()) is not None
         rest = re.split(r"(?=[,;(/+|\n])", text[found.end() :], maxsplit=1)[0]
         words = rest.split()
-        if words and not _NO_PART.fullmatch(words[0]) and is_certain(" ".join(words[:2])):  # a part's alias
+        if words and (rents or not _NO_PART.fullmatch(words[0])) and is_certain(" ".join(words[:2])):  # a part's alias
             text, at = f"{text[: found.start()]} {text[found.end() :]}", found.start()
             continue
         end = found.end()
         for number, word in enumerate(words[:MOST_WORDS]):
-            model = number == 0 and _NO_PART.fullmatch(word)
+            model = not rents and number == 0 and _NO_PART.fullmatch(word)
             if _PARTS_BEGIN.match(word) or (is_certain(word) and not model):
                 break
             end = text.index(word, end) + len(word)
@@ -63,6 +99,8 @@ def without_computers(text: str) -> str:
 
 def instance(text: str) -> str:
     """A description with the parts of a cloud's instance instead of its name, as `g5.2xlarge`."""
+    text = _LENT.sub("t4 + 12.7GiB", text)
+    text = _OF_AZURE.sub(lambda found: _AZURE.get(re.sub(r"[ _]", "-", found[1].lower()), found[0]), text)
     return _INSTANCE.sub(lambda found: _parts(found[1].lower()) or found[0], text)
 
 

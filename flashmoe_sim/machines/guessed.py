@@ -10,7 +10,7 @@ from flashmoe_sim.machines.compose import compose_parts, link_of
 from flashmoe_sim.machines.guesses import split
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SYSTEMS, Machine, Quantity
-from flashmoe_sim.machines.parts import Parts, card, catalogue
+from flashmoe_sim.machines.parts import DESKTOP, Part, Parts, card, catalogue
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import parse_parts
 
@@ -116,12 +116,21 @@ def _assumed(machine: Machine, parts: Parts) -> Iterator[str]:
 
     Raises BadInput if the parts make no machine.
     """
+    gpu, cpu = parts.by_kind.get("gpu"), parts.by_kind.get("cpu")
+    if cpu is not None and cpu.form == "laptop" and gpu is not None and gpu.form == "laptop" and _of_desktop(gpu):
+        yield f"the laptop's card beside a laptop's CPU (add {DESKTOP} for {_of_desktop(gpu)})"
     made, now = dict(compose_parts(parts).quantities()), dict(machine.quantities())
     for path, (words, kinds) in RATES.items():
         named = any(kind in parts.by_kind for kind in kinds)
         if named or path not in made or made[path] != now.get(path) or made[path].guessed:
             continue
         yield f"a {link_of(parts).name} link" if "link" in kinds else f"{words} {made[path].value:.3g} GB/s"
+
+
+def _of_desktop(card: Part) -> str:
+    """The name of the desktop's card with the name of a laptop's; empty if there is none."""
+    name = card.name.partition("-laptop")[0]
+    return name if name in catalogue() else ""
 
 
 def _listed(words: Sequence[str]) -> str:

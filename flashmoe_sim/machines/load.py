@@ -47,7 +47,7 @@ from flashmoe_sim.machines.machine import (
     Storage,
 )
 from flashmoe_sim.machines.network import joined, several_in
-from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Parts
+from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Part, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.said import as_parts, is_path
 from flashmoe_sim.machines.sockets import MODES
@@ -72,6 +72,7 @@ CARDS_GIB = 0.01  # how far the sum of the cards' memory may be from the GPU's
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
+_CORES = re.compile(r"(\d+)[- ]?core", re.IGNORECASE)
 _COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
@@ -105,6 +106,8 @@ def load_machine(name_or_path: str | Path) -> Machine:
             return this(added)
         if not is_path(name_or_path):
             if len(named := machines_in(name_or_path)) > 1:
+                if not all(map(_is_machine, named)):
+                    parse_parts(as_parts(name_or_path))  # which says what is wrong with its parts
                 raise _unknown_machine(name_or_path)
             name_or_path = as_parts(named[0])
         preset, system = _preset_in(name_or_path)
@@ -233,7 +236,15 @@ def _preset_in(text: str) -> tuple[str, str]:
         name = f"{chip.name}-{parts.ram_gib:g}"
     elif gpu is not None and parts.n_gpus == 1:
         name = gpu.name
-    return (name, system) if name in PRESETS else ("", "")
+    if name not in PRESETS or (chip is not None and _has_other_cores(name, chip, named[0])):
+        return "", ""
+    return name, system
+
+
+def _has_other_cores(preset: str, chip: Part, text: str) -> bool:
+    """Whether a text gives a chip, of which there are several with one name, other cores of its GPU than a preset's."""
+    said, own = _CORES.search(text), _CORES.search(_preset(preset, "").title)
+    return bool(said and own and said[1] != own[1]) and _CORES.search(chip.title) is None
 
 
 @cache

@@ -25,6 +25,7 @@ KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
 TEXTS = ("memory", "pcie", "class", "system", "api", "os", "compute", "form")
 FORMS = ("", "laptop", "module", "workstation", "server")
 TITLES = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+DESKTOP = "desktop"
 MOST_GPUS = 16
 MOST_CORES = 1024
 MOST_SOCKETS = 2
@@ -98,7 +99,7 @@ class Parts:
         """The parts, the RAM and the operating system, as written on the command line."""
         ram = "" if self.ram_gib is None else f"{self.ram_gib:g}GiB"
         parts = (f"{self.times(part)}{part.name}" for part in self._each)
-        return (*parts, *filter(None, (ram, self.generation, self.of_channels, self.os)))
+        return (*parts, *filter(None, (ram, self.generation, self.of_channels, self.of_desktop, self.os)))
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -117,6 +118,13 @@ class Parts:
         """Every GPU, equal ones as often as they are there."""
         gpu = self.by_kind.get("gpu")
         return () if gpu is None else (*[gpu] * self.n_gpus, *self.unlike)
+
+    @property
+    def of_desktop(self) -> str:
+        """What says that a card is a desktop's beside a laptop's CPU, as written beside the other parts; or nothing."""
+        cpu, link = self.by_kind.get("cpu"), self.by_kind.get("link")
+        inside = cpu is not None and cpu.form == "laptop" and (link is None or link.name.startswith("pcie"))
+        return DESKTOP if inside and any(one.form == "" and laptop_card(one) for one in self.cards) else ""
 
     @property
     def of_channels(self) -> str:
@@ -177,6 +185,11 @@ def integrated(chip: Part) -> bool:
 def catalogue() -> dict[str, Part]:
     """Every part by its name, in the order of the files."""
     return {name: part for file in FILES for name, part in _in_file(file).items()}
+
+
+def laptop_card(card: Part) -> Part | None:
+    """The card of laptops with the name of a desktop's, or None."""
+    return catalogue().get(f"{re.sub(r'-[0-9]+gb$', '', card.name)}-laptop")
 
 
 def card(name: str) -> Part | None:

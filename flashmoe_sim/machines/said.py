@@ -6,15 +6,18 @@ import re
 from itertools import chain
 from pathlib import Path
 
-from flashmoe_sim.machines.computers import instance, without_computers
+from flashmoe_sim.machines.computers import LAPTOPS, instance, without_computers
+from flashmoe_sim.machines.parts import DESKTOP
 from flashmoe_sim.machines.written import (
     CHANNELS,
     has_laptop,
     is_certain,
     is_computer,
+    is_of_a_laptop,
     is_part,
     is_unknown,
     kind_of,
+    plain,
     system_in,
     words,
 )
@@ -33,6 +36,8 @@ _OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
     (re.compile(r"显存|видеопамяти"), " VRAM "),
     (re.compile(r"双路|双卡"), "2x "),
 )
+_MEBIBYTES = re.compile(r"(?<![\d.,])(\d{4,9}|\d{1,3}(?:,\d{3})+)(?:\.\d+)? ?([mk])i?b\b(?!/s|ps)", re.IGNORECASE)
+NEAR_WHOLE, NEAR_SOLD = 0.006, 0.05  # how far below a whole number, or a size that is sold, a system's report may be
 _THOUSANDS = re.compile(r"(?<=\b\d),(?=\d{3} ?gi?b\b)", re.IGNORECASE)
 _ENDS = re.compile(r"^[\s.]+|[\s.,;]+$")
 _LEAD = re.compile(
@@ -45,14 +50,22 @@ _LEAD = re.compile(
 )
 _ARTICLE = re.compile(r"^(?:an?|the|my) (?!mac\b)", re.IGNORECASE)
 _MARKS = re.compile(r"\((?:r|tm|c)\)", re.IGNORECASE)  # of trademarks
-_LAPTOP = re.compile(r"\b(?:laptop|notebook|thinkpad|zephyrus|legion|razer blade)\b", re.IGNORECASE)
+_LAPTOP = re.compile(rf"\b(?:laptop|notebook|{LAPTOPS})\b", re.IGNORECASE)
 _ALONE = re.compile(r"(?:(?:a|my|gaming|windows|linux|work)\s+)*(?:laptop|notebook)", re.IGNORECASE)
 _OUTSIDE = re.compile(r"\be-?gpu\b|thunderbolt|oculink|usb4", re.IGNORECASE)
+_CABLE = re.compile(r"oculink|thunderbolt|usb4|\btb\d\b", re.IGNORECASE)
+_E_GPU = re.compile(r"\be-?gpu\b(?: (?:dock|enclosure|case))?", re.IGNORECASE)
+_DESKTOP = re.compile(  # also small ones, with a laptop's processor
+    r"\b(?:desktop|mini[- ]?(?:pc|itx)|minipc|itx|minisforum|beelink|gmktec|geekom|nuc|ms-0\d|bd\d{3}\w*|server)\b",
+    re.IGNORECASE,
+)
 _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\bTR(?= (?:pro )?\d{4})", re.IGNORECASE), "Threadripper"),
-    (re.compile(r"\bR([3579])[ -](?=\d{4})"), r"Ryzen \1 "),
+    (re.compile(r"\bR([3579])[ -](?=\d{4})", re.IGNORECASE), r"Ryzen \1 "),
     (
-        re.compile(r"(?:\b(?:amd|ryzen|ai|framework|desktop|max|pro)\b\+? ?)+395\b\+?(?! ?gi?b)", re.IGNORECASE),
+        re.compile(
+            r"(?:\b(?:amd|ryzen|ai|framework|desktop|strix[- ]halo|max|pro)\b\+? ?)+395\b\+?(?! ?gi?b)", re.IGNORECASE
+        ),
         "strix-halo",
     ),
     (re.compile(r"(?<=\d) ?(?:gigs?|gigabytes?)\b", re.IGNORECASE), "GB"),
@@ -72,7 +85,7 @@ _APPLE = re.compile(r"\bm[1-9]\b", re.IGNORECASE)
 _LABEL = re.compile(
     r"\b(?:(?:old|new|my|main|home|work|test|gaming) )*(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|"
     r"cpus?|processors?|gpus?|graphics(?: card)?|"
-    r"ram|memory|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
+    r"ram|memory|mem(?:total)?|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
     re.IGNORECASE,
 )
 _VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
@@ -90,7 +103,7 @@ _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
     r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
     r"(?<=\w) (?:node|instance|pod)\b|"
-    r"\b(?:developer kit|dev ?kit)\b|(?<=gb) mod(?:ded|ified)?\b|"
+    r"\b(?:developer kit|dev ?kit|mini[- ]?pc)\b|(?<=gb) mod(?:ded|ified)?\b|"
     r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b",
     re.IGNORECASE,
 )
@@ -103,6 +116,7 @@ _BETWEEN = re.compile(
     re.IGNORECASE,
 )
 _MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4}) ?gi?b", re.IGNORECASE)
+_MODULES_ONLY = re.compile(r"(\d{1,2}) ?[*x\u00d7] ?(\d{1,3}) ?(?:gi?b)?(?: (?:modules|sticks|dimms?))?", re.IGNORECASE)
 _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
     r"config(?:uration)?|total|combined|mixed|es|qs|"
@@ -114,6 +128,7 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\d{1,2} ?x|x ?\d{1,2}$", re.IGNORECASE)
+_COUNT = re.compile(r"[x\u00d7] ?(\d{1,2})|(\d{1,2}) ?[x\u00d7]", re.IGNORECASE)
 _COMMA = "\x1f"  # one within brackets, which separates no parts
 _NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
@@ -166,11 +181,15 @@ def as_parts(text: str) -> str:
 
 def _pieces(text: str) -> list[str]:
     """The parts of a description."""
-    text = _MARKS.sub("", _THOUSANDS.sub("", text.translate(_LETTERS)))
-    laptop = bool(_LAPTOP.search(text)) and not _OUTSIDE.search(text)
+    text = _MEBIBYTES.sub(_in_gib, text.translate(_LETTERS))
+    text = _MARKS.sub("", _THOUSANDS.sub("", text))
+    outside, desktop = bool(_OUTSIDE.search(text)), bool(_DESKTOP.search(text))
+    laptop = bool(_LAPTOP.search(text)) and not outside
+    if _CABLE.search(text):
+        text = _E_GPU.sub(" ", text)
     for pattern, word in (*_OTHER_SCRIPTS, *_SHORT, *(_IN_A_MAC if _APPLE.search(text) else ())):
         text = pattern.sub(word, text)
-    text = instance(without_computers(text))
+    text = without_computers(instance(text))
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
     text = _NUMBER.sub(lambda found: f"{_NUMBERS[found[1].lower()]}x ", text)
     text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
@@ -189,9 +208,20 @@ def _pieces(text: str) -> list[str]:
         parts = [piece for piece in parts if not is_computer(piece)]
     if laptop:
         parts = _of_a_laptop(parts)
+    elif any(map(is_of_a_laptop, parts)):
+        parts = _beside_a_laptop_cpu(parts, desktop=desktop or outside)
     if any(map(_KIND_OF_A_CHIP.search, parts)):
         parts = _without_kind(parts)
     return _with_channels(parts) or [text]
+
+
+def _in_gib(found: re.Match[str]) -> str:
+    """The size in GB that a report in MB or kB, such as `65458 MB`, is of: the system or the card keeps some of it."""
+    gib = int(found[1].replace(",", "")) / (1024 if found[2].lower() == "m" else 1024**2)
+    sold = next(size for size in sorted(m * 2**n for m in (1, 3) for n in range(16)) if size >= gib)
+    if sold - gib <= NEAR_SOLD * sold:
+        return f"{sold}GB"
+    return f"{round(gib) if abs(round(gib) - gib) <= NEAR_WHOLE * gib else round(gib, 1):g}GB"
 
 
 def _bare(piece: str) -> str:
@@ -213,6 +243,23 @@ def _of_a_laptop(parts: list[str]) -> list[str]:
     if any(map(_LAPTOP.search, others)):
         return others
     return [f"{piece} laptop" if has_laptop(piece) else piece for piece in others]
+
+
+def _beside_a_laptop_cpu(parts: list[str], *, desktop: bool) -> list[str]:
+    """The parts beside a laptop's CPU: the card is a laptop's too, if there is one with this memory and it is alone.
+
+    desktop: whether something says that it is not in a laptop.
+    """
+    cards = [piece for piece in parts if has_laptop(piece)]
+    if not cards or any(plain(piece) == DESKTOP for piece in parts):
+        return parts
+    of_laptop = f"{cards[0]} laptop"
+    if not desktop and len(cards) == 1 and not _COUNTED.search(cards[0]) and is_part(of_laptop):
+        return [of_laptop if piece == cards[0] else piece for piece in parts]
+    outside = any(
+        is_part(piece) and kind_of(piece) == "link" and not piece.lower().startswith("pcie") for piece in parts
+    )
+    return parts if outside else [*parts, DESKTOP]
 
 
 def _without_kind(parts: list[str]) -> list[str]:
@@ -243,8 +290,11 @@ def _without_remarks(piece: str) -> list[str]:
     name = _BRACKETS.sub(" ", piece).strip()
     remarks = (_REMARK.sub(" ", one) for bracket in brackets for one in bracket.split(_COMMA))
     said = [rest for remark in remarks if (rest := _ENDS.sub("", " ".join(remark.split())))]
-    if not said and is_part(name):
+    said = [rest for rest in said if not _are_modules_of(rest, name)]
+    if not said:
         return [name]
+    if len(said) == 1 and (counted := _COUNT.fullmatch(said[0])) and not _COUNTED.search(name):
+        return [f"{counted[1] or counted[2]}x {name.rstrip('+ ')}"]
     if is_computer(name):
         return said
     piece = piece.replace(_COMMA, ",")
@@ -252,6 +302,12 @@ def _without_remarks(piece: str) -> list[str]:
     if is_part(together):
         return [together]
     return [name, *said] if is_part(name) and all(map(is_part, said)) else [piece]
+
+
+def _are_modules_of(remark: str, name: str) -> bool:
+    """Whether a remark such as `8x32` or `2x32GB` counts the modules of the RAM whose size is in a name."""
+    modules, sizes = _MODULES_ONLY.fullmatch(remark), re.findall(r"(\d+) ?gi?b\b", name, re.IGNORECASE)
+    return modules is not None and str(int(modules[1]) * int(modules[2])) in sizes
 
 
 def _joined(pieces: list[str]) -> list[str]:

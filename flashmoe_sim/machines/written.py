@@ -23,6 +23,7 @@ from flashmoe_sim.io.errors import (
 )
 from flashmoe_sim.machines.guesses import split, takes, with_channels
 from flashmoe_sim.machines.parts import (
+    DESKTOP,
     KINDS,
     MOST_CHANNELS,
     MOST_GPUS,
@@ -31,6 +32,7 @@ from flashmoe_sim.machines.parts import (
     Parts,
     catalogue,
     integrated,
+    laptop_card,
     memory_part,
 )
 from flashmoe_sim.machines.sockets import link_between
@@ -66,7 +68,7 @@ GENERATIONS = tuple(MOST_MT_S)
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 # Not the plus in "Max+ 395".
 _PLUS = re.compile(
-    r"\s+\+\s*|\+(?=[^\s-])|(?<!max)\+\s+(?=\S)|\+\s+(?=\S)(?!(?:pro\s+)?\d{3}\b(?!\s*gi?b))", re.IGNORECASE
+    r"\s+\+\s*|\+(?=[^\s-])|(?<!max)\+\s+(?=[^\s(])|\+\s+(?=[^\s(])(?!(?:pro\s+)?\d{3}\b(?!\s*gi?b))", re.IGNORECASE
 )
 _SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
 _SEPARATORS, _GIB = re.compile(r"[^a-z0-9]+"), re.compile(r"(?<=\d)gib")
@@ -77,8 +79,13 @@ _SEVERAL = re.compile(
 )
 _SEVERAL_AFTER = re.compile(r"(.+\S)\s+[x\u00d7] ?(\d{1,2})", re.IGNORECASE)
 _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
+# Inches behind a Mac's name: no size of memory, number of cores or year.
+_SCREEN = (
+    r"(?:[ -]?(?:1[1-7]|2[147])(?:\.\d)?(?:[- ]?in(?:ch)?\b|\"|\b(?![.-]?\d| ?(?:[gt]i?b?\b|-?c(?:ore|pu)?\b|x))))?"
+)
 _COMPUTER = re.compile(
-    r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?|\bmb[pa]\b|(?<=m\d )air\b|\b1[346](?:[- ]?inch\b|\")|"
+    rf"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?{_SCREEN}|\bmb[pa]\b{_SCREEN}|(?<=m\d )air\b{_SCREEN}|"
+    r"\b(?:1[1-7]|2[147])(?:\.\d)?(?:[- ]?in(?:ch)?\b|\")|"
     r"\b(?:fe|oc)\b"
 )  # or a card's edition
 _NOISE = re.compile(
@@ -107,6 +114,7 @@ _BARE_SPEED = re.compile(
 _OF_A_KIND = re.compile(r"ddr\d|dimm-?\d", re.IGNORECASE)
 _OF_CHANNELS = re.compile(r"\bof \d+ channels", re.IGNORECASE)
 LEAST_MT_S = 1066
+REPORTED = 0.065  # what ECC and the driver take of a card's memory
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
     r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b"
     r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
@@ -127,6 +135,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bthreadripper\b(?!.*\d{4})", "which Threadripper? Write its number, such as threadripper-3970x"),
         (r"\bryzen(?: \d)?(?: (?:pro|cpu))?$", "which Ryzen? Write its number, such as ryzen-5600"),
         (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
+        (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
         (r"\bddr\d\b.*channel|channel.*\bddr\d\b", "write its speed too, such as DDR4-3200x4"),
         (
@@ -140,6 +149,7 @@ _CHANNELS = re.compile(r"x\d+$|channels?$")
 _OTHER_MEMORY = re.compile(r"(lpddr[45]x?|ddr[345])(\d{4,5})(?:x(\d{1,2}))?")
 _MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
 _FOR_ONE_SOCKET = re.compile(r"\bepyc[- ]?\d\w{2}\dp\b", re.IGNORECASE)
+_WITH_LETTERS = re.compile(r"i\d-\d{4,5}[a-z]+")  # an Intel Core whose number alone is no other part's
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
 
 
@@ -154,6 +164,7 @@ class _Read:
     channels: of memory without a speed. mt_s: a speed of RAM without its kind. doubtful: the word with it, if
     it has no unit.
     of_both: whether it is memory with the channels of two sockets. vram_gib: memory of the cards, each or together.
+    desktop: whether it says that cards are a desktop's.
     own_drive: an SSD of no kind, which only a chip has.
     """
 
@@ -168,6 +179,7 @@ class _Read:
     of_both: bool = False
     vram_gib: float | None = None
     own_drive: str = ""
+    desktop: bool = False
 
 
 def words(text: str) -> list[str]:
@@ -231,7 +243,13 @@ def has_laptop(word: str) -> bool:
     size = _SIZE.search(word)
     bare = _SEVERAL.sub("", f"{word[: size.start()]} {word[size.end() :]}" if size else word, count=1).strip()
     part = named_part(bare)
-    return part is not None and part.kind == "gpu" and not part.form and named_part(f"{bare} laptop") is not None
+    return part is not None and part.kind == "gpu" and not part.form and laptop_card(part) is not None
+
+
+def is_of_a_laptop(word: str) -> bool:
+    """Whether a word names a processor that only laptops, and small computers, have."""
+    part = named_part(word) or (_read(word).part if is_part(word) else None)
+    return part is not None and part.kind == "cpu" and part.form == "laptop"
 
 
 def is_computer(word: str) -> bool:
@@ -242,7 +260,13 @@ def is_computer(word: str) -> bool:
 def kind_of(word: str) -> str:
     """The kind of part that a word names, one of KINDS, `RAM`, or nothing for an operating system; it names one."""
     read = _read(word)
-    return "RAM" if read.part is None and not read.system else "" if read.part is None else read.part.kind
+    return (
+        "RAM"
+        if read.part is None and not (read.system or read.desktop)
+        else ""
+        if read.part is None
+        else read.part.kind
+    )
 
 
 def parse_parts(text: str) -> Parts:
@@ -358,6 +382,7 @@ def _check_vram(cards: Sequence[Part], vram_gib: float) -> None:
     each = [card.numbers["memory_gib"].value for card in cards]
     if not each:
         raise Incomplete(f"{vram_gib:g} GB of VRAM: of which GPU? Name it, such as rtx-3060")
+    vram_gib = _as_reported(vram_gib, each)
     if vram_gib not in (*each, sum(each)):
         has = " and ".join(f"{size:g}" for size in dict.fromkeys(each))
         raise Conflict(f"{vram_gib:g} GB of VRAM, but {cards[0].name} has {has}; give the card that it is")
@@ -402,9 +427,13 @@ def _read(word: str) -> _Read:
     """One word: an operating system, a part with or without number and size, RAM, or a generation of memory."""
     if not word:
         raise Malformed("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    if re.match(r"-\d", word):
+        raise OutOfRange(f"{shown(word)}: less than nothing; write {word.removeprefix('-')} without the sign")
     word = _with_channels_behind(word)
     if system := system_in(word):
         return _Read(system=system)
+    if plain(word) == DESKTOP:
+        return _Read(desktop=True)
     if (of_channels := _with_bare_channels(word)) is not None:
         return of_channels
     if (of_speed := _with_bare_speed(word)) is not None:
@@ -574,6 +603,7 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
     """A part with the size beside its name. Raises BadInput for a size that was not sold."""
     if part.kind == "gpu":
         sold = {other.numbers["memory_gib"].value: other for other in _family(part)}
+        size = _as_reported(size, sold)
         if size not in sold:
             raise OutOfRange(
                 f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}; RAM is a part of its own: "
@@ -591,6 +621,12 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
     if part.kind in ("cpu", "memory"):
         return _Read(part, ram_gib=size)
     raise Conflict(f"{shown(word)}: give {part.name} without a size")
+
+
+def _as_reported(size: float, sold: Iterable[float]) -> float:
+    """The size with which a card was sold that a driver reports as this one, which is less by up to REPORTED."""
+    near = [one for one in sold if one * (1 - REPORTED) <= size < one]
+    return min(near, default=size) if size not in sold else size
 
 
 def _as_sold(chip: Part, ram_gib: float | None) -> tuple[Part, float | None]:
@@ -737,7 +773,7 @@ def _names() -> dict[str, str]:
             ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
         if part.kind == "cpu" and re.search(r"\d{3}", model := part.title.split()[-1]):
             ways.append((model, part.name))
-        if part.title.startswith("Intel Core") and part.name.endswith(("k", "ks")) and part.name.count("-") == 1:
+        if part.title.startswith("Intel Core") and _WITH_LETTERS.fullmatch(part.name):
             bare += [(part.name.partition("-")[2] + suffix, part.name) for suffix in ("", "f")]  # 10700K
         if part.title.startswith("Intel Core"):
             ways.append((f"{part.name}f", part.name))  # the same processor without graphics
