@@ -1,10 +1,11 @@
-"""Asking this computer about itself: files, and programs that have a second and a half, all at once; no network."""
+"""Asking this computer about itself: files, and programs that have LIMIT_S seconds, all at once; no network."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 from flashmoe_sim.machines.here.read import Here, this_machine
 from flashmoe_sim.machines.here.seen import Seen, Told
 
-LIMIT_S = 1.5
+LIMIT_S = 1.3  # so that all is said within two seconds of the start
 MOST_BYTES = 1 << 20
 FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/lib/wsl/lib", "/opt/rocm/bin")
 NVIDIA_FIELDS = "name,memory.total,memory.free,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
@@ -108,7 +109,12 @@ def _ask(found: dict[str, Told], name: str, command: Sequence[str]) -> None:
     environment = {**os.environ, "LC_ALL": "C", "LANG": "C"}
     try:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
     except OSError as error:
         found[name] = Told(problem=f"cannot be started ({error.strerror or error})")
@@ -117,7 +123,7 @@ def _ask(found: dict[str, Told], name: str, command: Sequence[str]) -> None:
 
     def end() -> None:
         late.set()
-        child.kill()
+        _kill(child)
 
     timer = threading.Timer(LIMIT_S, end)
     timer.daemon = True
@@ -126,10 +132,19 @@ def _ask(found: dict[str, Told], name: str, command: Sequence[str]) -> None:
         assert child.stdout is not None
         text = child.stdout.read(MOST_BYTES)
         if len(text) == MOST_BYTES:
-            child.kill()
+            _kill(child)
     timer.cancel()
     if not late.is_set():
         found[name] = Told(text.decode("utf-8", "replace"), child.returncode)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End a program, and what it started, which may hold its output open."""
+    if sys.platform == "win32":
+        child.kill()
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _program(name: str) -> str | None:

@@ -47,10 +47,14 @@ class SeenGpu:
 
 @dataclass(frozen=True)
 class Found:
-    """gpus: those that can compute, the driver's order. trouble: what hides a GPU that may be there."""
+    """gpus: those that can compute, the driver's order. trouble: what hides a GPU that may be there.
+
+    warning: what the driver's program says beside the GPUs that it lists.
+    """
 
     gpus: tuple[SeenGpu, ...]
     trouble: str = ""
+    warning: str = ""
 
 
 def gpus_of(seen: Seen, processor: str, *, contained: bool) -> Found:
@@ -58,7 +62,8 @@ def gpus_of(seen: Seen, processor: str, *, contained: bool) -> Found:
 
     contained: whether this is a container, which sees cards that it cannot use.
     """
-    driven, trouble = _of_nvidia(seen)
+    driven, said = _of_nvidia(seen)
+    trouble, warning = ("", said) if driven else (said, "")
     others = [gpu for gpu in (*_of_pci(seen, processor), *_of_registry(seen)) if not (driven and gpu.maker == "nvidia")]
     if LATE in trouble and (named := _of_driver(seen)):
         return Found((*named, *(gpu for gpu in others if gpu.maker != "nvidia")))
@@ -70,18 +75,23 @@ def gpus_of(seen: Seen, processor: str, *, contained: bool) -> Found:
     if trouble or not text_of(seen, "registry"):  # Windows lists adapters by their drivers
         why = f"its driver does not answer ({trouble or 'nvidia-smi is not there'})"
         others = [replace(gpu, trouble=why) if gpu.maker == "nvidia" else gpu for gpu in others]
-    return Found((*driven, *others), "" if nvidia or driven else trouble)
+    return Found((*driven, *others), "" if nvidia else trouble, warning)
 
 
 def _of_nvidia(seen: Seen) -> tuple[list[SeenGpu], str]:
-    """By nvidia-smi: name, memory in MiB, free, PCIe generation, lanes, most lanes; and why it gave nothing."""
-    if trouble := trouble_of(seen, "nvidia-smi"):
+    """By nvidia-smi: name, memory in MiB, free, PCIe generation, lanes, most lanes; and the first thing else it says.
+
+    That is why it gave nothing, or a warning, such as of a damaged infoROM, beside rows that are good.
+    """
+    trouble, answer = trouble_of(seen, "nvidia-smi"), seen.get("nvidia-smi")
+    if answer is None or answer.problem:
         return [], trouble
-    found, slices = [], _SLICE.findall(text_of(seen, "nvidia-smi -L"))
-    for row in csv.reader(text_of(seen, "nvidia-smi").splitlines(), skipinitialspace=True):
-        name, *numbers = [word.strip() for word in row]
-        if len(numbers) < 5:
-            return [], " ".join(row)[:120] or "no output"
+    found, others, slices = [], [], _SLICE.findall(text_of(seen, "nvidia-smi -L"))
+    for row in csv.reader(answer.text.splitlines(), skipinitialspace=True):  # with a warning it ends with code 14
+        name, *numbers = [word.strip() for word in row] or [""]
+        if not name or len(numbers) < 5 or (answer.code and not _number(numbers[0])):
+            others.append(", ".join(filter(None, (name, *numbers)))[:120])
+            continue
         memory, _, generation, lanes, most = map(_number, numbers[:5])
         gib = memory / 1024 if memory else None
         part = _card(name, gib)
@@ -95,7 +105,8 @@ def _of_nvidia(seen: Seen) -> tuple[list[SeenGpu], str]:
         found.append(
             SeenGpu(name, "nvidia-smi", "nvidia", part, gib, link if own else "", wide if own else 0, own, divided)
         )
-    return found, "" if found else "no output" if "nvidia-smi" in seen else ""
+    said = next(filter(None, others), "")
+    return (found, said) if found else ([], trouble or said or "no output")
 
 
 def _of_driver(seen: Seen) -> list[SeenGpu]:

@@ -283,6 +283,8 @@ def _cards(found: Found, draft: _Draft, *, within: bool) -> list[SeenGpu]:
         memory = f", {gpu.memory_gib:.1f} GiB" if gpu.memory_gib else ""
         alarm = bool(gpu.trouble) or (gpu not in counted and gpu.own is not False)
         draft.say("GPU", f"{gpu.name}{memory}", gpu.source, _effect(gpu, counted, maker), alarm=alarm)
+    if found.warning:
+        draft.say("GPU", "", "", f"nvidia-smi warns: {found.warning}", alarm=True)
     if found.trouble:
         draft.say("GPU", "", "", f"{found.trouble}; the answer is without it", alarm=True)
     for name, number in Counter(gpu.part.name for gpu in counted if gpu.part).items():

@@ -68,7 +68,7 @@ def test_without_any_one_answer_there_is_a_machine(recorded: dict[str, Any], los
     seen = seen_of(recorded["seen"])
     for answer in (
         None,
-        Told(problem="no answer within 1.5 s"),
+        Told(problem="no answer within 1.3 s"),
         Told("\0\ufffd,,,\n: |", 1),
         Told("[N/A]\n==\n,"),
     ):
@@ -95,6 +95,30 @@ def test_a_part_beside_this_replaces_one_of_its_kind() -> None:
     assert mac.gpu.memory_gib is not None
     assert mac.gpu.memory_gib.value == 112
     assert mac.storage == compose("m5-max + 128GiB + usb-ssd").storage
+
+
+GOOD = "NVIDIA GeForce RTX 4090, 24564, 24080, 4, 16, 16"
+BAD = "WARNING: infoROM is corrupted at gpu 0000:01:00.0"
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "parts", "told"),
+    [
+        ([GOOD, BAD], 14, "rtx-4090", f"nvidia-smi warns: {BAD}"),
+        ([BAD, GOOD, GOOD], 0, "2x rtx-4090", f"nvidia-smi warns: {BAD}"),
+        ([GOOD], 0, "rtx-4090", ""),
+        ([",,,,"], 0, "", "no output; the answer is without it"),
+        ([",,,,", GOOD], 0, "rtx-4090", ""),
+        ([BAD], 14, "", f"exit code 14: {BAD}; the answer is without it"),
+        (["NVIDIA-SMI has failed, a, b, c, d, e"], 9, "", "exit code 9: NVIDIA-SMI has failed"),
+    ],
+)
+def test_rows_of_nvidia_smi_count_beside_its_warnings(rows: list[str], code: int, parts: str, told: str) -> None:
+    seen = dict(parse_seen("== system\nLinux x86_64\n== /proc/meminfo\nMemTotal:  32800000 kB\n"))
+    found = this_machine(seen | {"nvidia-smi": Told("\n".join(rows), code)})
+    assert [word for word in found.spelling.split(" + ") if "rtx" in word] == ([parts] if parts else [])
+    effects = [one.effect for one in found.fields if one.name == "GPU" and one.effect]
+    assert [one[: len(told)] for one in effects] == ([told] if told else [])
 
 
 def test_limits_of_either_version_of_control_groups() -> None:
