@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flashmoe_sim.geometry.attention_keys import CHOOSING
+from flashmoe_sim.geometry.config_fields import ConfigFields
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER
+from flashmoe_sim.geometry.moe_layers import each_alike, moe_layers
 from flashmoe_sim.io.errors import Malformed, shown
 
 # llama.cpp's name for each model type, of which the endings _text and _flash say nothing.
@@ -68,7 +70,11 @@ TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "exper
 LAYERS, HIDDEN, VOCAB = ("num_hidden_layers", "num_layers", "n_layer"), ("hidden_size", "d_model"), ("vocab_size",)
 _HEADS, _KV = ("num_attention_heads", "n_head"), ("num_key_value_heads", "num_kv_heads")
 _DENSE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size")
-_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")
+_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size")
+_ONE_WIDTH = ("intermediate_size", "ffn_hidden_size")  # of models whose networks are all experts
+# Model types whose experts have that width: the others say it apart, and have dense networks of another one.
+_OF_ONE_WIDTH = frozenset({"gpt-oss", "granitehybrid", "granitemoe", "hunyuan-moe", "llama", "olmoe", "phimoe"})
+_OF_NO_OTHER = frozenset({"llama4", "minimax-m2"})  # whose moe_intermediate_size, if there is any, is of something else
 _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
 _SHARED_WIDTH = (
     "shared_expert_intermediate_size",
@@ -78,113 +84,8 @@ _SHARED_WIDTH = (
 )
 _STATES = ("linear_", "mamba", "ssm", "conv_", "gla_", "rwkv", "hybrid")  # beginnings of fields of other layers
 _DRAFTING = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-# Fields that change neither a byte nor which rows are read: training, rotary positions, norms, routing's arithmetic,
-# other parts of a wrapper, and what generation does with the output.
-_OF_NO_SIZE = re.compile(
-    r"""architectures|model_type|auto_map|_name_or_path|transformers_version|torch_dtype|dtype|.*_token_?(id|ids|index)
-    |.*rope.*|.*rotary.*|.*norm.*|.*_eps|.*epsilon|.*dropout.*|.*scal(e|ing).*|.*_bias|.*hidden_act.*|.*activation.*
-    |initializer.*|.*_coef|.*coefficient|.*router.*|.*routing.*|.*routed_scaling.*|.*scoring.*|.*top_?k_method|n_?group
-    |topk_group|num_expert_group|use_grouped_topk|score_func|max_position.*|initial_context.*|max_window_layers
-    |use_cache|output_.*|return_.*|.*_dtype|time_step.*|rescale.*|residual.*|chunk_size.*|use_mamba.*|num_logits.*
-    |pretraining_tp|ep_size|seq_aux|aux_loss.*|quantization(_config)?|compression_config|vision.*|audio.*|image.*|video.*
-    |.*softcap.*|mtp_.*|num_mtp_.*|use_mtp|.*_alpha|.*_limit|.*_beta.*|attention_chunk_size|swa_.*|.*sink.*
-    |moe_renormalize|moe_gate.*|is_.*|do_.*|num_beam.*|.*penalty|temperature|top_[kp]|typical_p|.*_length|.*label.*
-    |problem_type|pruned_heads|prefix|early_stopping|begin_.*|bad_words.*|suppress.*|remove_invalid.*|forced_.*
-    |finetuning.*|task_.*|tie_encoder.*|torchscript|use_bfloat16|tokenizer_class|add_cross.*|cross_attention.*
-    |encoder_.*|decoder_start.*|diversity.*|exponential.*|no_repeat.*|use_bidirectional.*|vocab_size_per_layer.*
-    |unused|.*template.*|hc_.*|num_hash_layers|.*_multiplier|attn_implementation|_attn.*|head_dtype|use_qk.*|qk_.*type
-    |moe_layer_(start|end|interval).*|rms_.*|logits.*|position_embedding.*|use_sliding_window|.*_freq|.*capacity.*
-    |expert_dtype|latent_moe.*|attn_res.*|use_double.*|enable_moe_block|global_attn_every.*|conv_bias|use_pos_enc.*
-    |moe_layer_recomp.*|tf_legacy_loss|num_return_seq.*|moe_shared_expert_overlap|language_config|text_config|num_reward_heads|process_image.*|projector.*|multimodal.*
-    |no_rope_layers|attn_temperature.*|floor_scale|for_llm.*|mlp_bias|norm_topk.*|group_size|full_attn.*""",
-    re.VERBOSE,
-)
-_READ = frozenset(
-    {*LAYERS, *_DENSE, *_WIDTH, *_SHARED, *_SHARED_WIDTH, *_DRAFTING, "first_k_dense_replace", "sliding_window"}
-)
+_READ = frozenset({*LAYERS, *_DENSE, *_WIDTH, *_ONE_WIDTH, *_SHARED, *_SHARED_WIDTH, *_DRAFTING, "sliding_window"})
 BILLION, MOST_DRAFTING = 1e9, 16
-
-
-@dataclass
-class ConfigFields:
-    """A config's fields, of which those that were asked for are remembered."""
-
-    text: Mapping[str, Any]
-    where: str
-    asked: set[str] = field(default_factory=set)
-
-    def number(self, *names: str, otherwise: int = 0) -> int:
-        """The first whole number among these fields, or the largest of a list with one for each layer.
-
-        Raises BadInput for a negative one, and for a field that has something else.
-        """
-        self.asked.update(names)
-        for name in names:
-            value = self.text.get(name)
-            values = value if isinstance(value, list) and value else [value]
-            if all(type(one) is int for one in values):
-                if min(values) < 0 or max(values) >= 2**31:
-                    raise self.wrong(name, "a whole number from 0")
-                return int(max(values))
-            if value is not None and not isinstance(value, bool | dict):
-                raise self.wrong(name, "a whole number")
-        return otherwise
-
-    def texts(self, name: str, count: int) -> list[str]:
-        """A text for each layer; none if the field is missing."""
-        self.asked.add(name)
-        value = self.text.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value) or len(value) < count:
-            raise self.wrong(name, f"a word for each of {count} layers")
-        return value[:count]
-
-    def whole(self, name: str, least: int = 0) -> list[int]:
-        """The whole numbers of a list; empty if the field is not a list.
-
-        Raises BadInput for a list with anything else in it, and for one of fewer than `least`.
-        """
-        self.asked.add(name)
-        value = self.text.get(name)
-        if not isinstance(value, list) or not value:
-            return []
-        if len(value) < least or not all(type(one) is int and 0 <= one < 2**31 for one in value):
-            raise self.wrong(name, f"whole numbers, at least {least}" if least else "whole numbers")
-        return value
-
-    def marks(self, name: str, count: int) -> list[bool] | None:
-        """A mark for each layer, if the field is a list."""
-        self.asked.add(name)
-        value = self.text.get(name)
-        if not isinstance(value, list):
-            return None
-        if len(value) < count:
-            raise self.wrong(name, f"a number for each of {count} layers")
-        return [bool(one) for one in value[:count]]
-
-    def table(self, name: str) -> Mapping[str, Any]:
-        """The fields of an object; none if it is missing."""
-        self.asked.add(name)
-        value = self.text.get(name)
-        return value if isinstance(value, dict) else {}
-
-    def has(self, name: str) -> bool:
-        """Whether a field is true, or a number above 0."""
-        self.asked.add(name)
-        return bool(self.text.get(name))
-
-    def unknown(self) -> list[str]:
-        """ConfigFields that nothing here knows."""
-        left = (name for name in set(self.text) - self.asked - _READ if self.text[name])
-        return sorted(name for name in left if not _OF_NO_SIZE.fullmatch(name))
-
-    def wrong(self, name: str, expected: str) -> Malformed:
-        return Malformed(
-            f"{name} is {shown(self.text.get(name))}; expected {expected}",
-            where=self.where,
-            advice="give the config.json as it was published",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +95,7 @@ class ConfigShape:
     kind: the model type. shared: width of a layer's shared experts together. dense_width: of a dense layer's network.
     q_rank: of latent queries; 0 for none. dense_b: billions of weights outside the routed experts; 0 if not known.
     parts_b: the same by part. context: keys of a GGUF header for the context; empty if not known.
-    notes: what is not known.
+    notes: what is not known. unread: fields that nothing here knows.
     """
 
     kind: str
@@ -218,6 +119,7 @@ class ConfigShape:
     parts_b: Mapping[str, float]
     context: Mapping[str, Any]
     notes: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def _list(value: object) -> list[Any]:
@@ -243,7 +145,7 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
     pattern = _pattern(its)
     blocks = len(pattern) or its.number(*LAYERS)
     experts, top_k, hidden = its.number(*EXPERTS), its.number(*TOP_K), its.number(*HIDDEN)
-    width = its.number(*(("intermediate_size",) if arch in ("llama4", "minimax-m2") else _WIDTH))
+    width = _width(its, arch)
     latent = its.number("moe_latent_size", "routed_expert_hidden_size")
     for name, value, most in (("num_hidden_layers", blocks, MAX_LAYER), ("num_experts", experts, MAX_EXPERTS)):
         if not 0 < value <= most:
@@ -260,7 +162,10 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
         )
     gated = its.text.get("mlp_hidden_act") != "relu2"
     its.asked.add("mlp_hidden_act")
-    moe = _moe_layers(its, blocks, pattern, arch)
+    its.asked.update(_READ)
+    moe = moe_layers(its, blocks, pattern, kind, EXPERTS)
+    for names in (EXPERTS, TOP_K, _WIDTH, _ONE_WIDTH):
+        each_alike(its, names, moe, blocks)
     tied = bool({**document, **text}.get("tie_word_embeddings", arch in ("gemma4", "ernie4_5-moe", "lfm2moe")))
     its.asked |= {"tie_word_embeddings", "tie_embedding"}
     tied = tied or bool(text.get("tie_embedding"))
@@ -288,8 +193,10 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
             f"the model type {shown(kind)} is not known, nor what its context takes and which engines run it; its "
             "attention is counted as a plain one"
         )
-    if unread := its.unknown():
-        notes.append(f"not known, and not counted: {', '.join(unread[:12])}")
+    if not arch and not its.number(*_WIDTH):
+        notes.append(f"the width of an expert, {width}, is that of all its networks")
+    unread = tuple(its.unknown())
+    notes += said_of(unread)
     groups = text.get("n_group", 0) or 0
     return ConfigShape(
         kind=kind,
@@ -313,7 +220,13 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
         parts_b={name: value / BILLION for name, value in parts.items() if value},
         context=context,
         notes=tuple(notes),
+        unread=unread,
     )
+
+
+def said_of(unread: Sequence[str]) -> list[str]:
+    """The note on fields that nothing here knows; none if there are none."""
+    return [f"not known, and not counted: {', '.join(unread[:12])}"] if unread else []
 
 
 def _pattern(its: ConfigFields) -> str:
@@ -329,31 +242,14 @@ def _pattern(its: ConfigFields) -> str:
     return ""
 
 
-def _moe_layers(its: ConfigFields, blocks: int, pattern: str, arch: str) -> list[int]:
-    """The layers with routed experts."""
-    if pattern:
-        return [number for number, letter in enumerate(pattern) if letter == "E"]
-    marks = its.marks("moe_layer_freq", blocks)
-    if marks is not None:
-        return [number for number, has in enumerate(marks) if has]
-    if kinds := its.texts("mlp_layer_types", blocks):
-        return [number for number, kind in enumerate(kinds) if kind != "dense"]
-    listed = its.text.get("moe_layers_enum") or its.text.get("moe_layers")
-    its.asked |= {"moe_layers_enum", "moe_layers", "mlp_only_layers", "moe_layer_freq"}
-    if isinstance(listed, str):
-        listed = [int(one) for one in re.findall(r"\d+", listed)]
-    if isinstance(listed, list) and listed:
-        return sorted({number for number in listed if type(number) is int and 0 <= number < blocks})
-    first = its.number("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-    every = its.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", otherwise=1) or 1
-    last = its.number("moe_layer_end_index", otherwise=blocks - 1)
-    only_dense = its.whole("mlp_only_layers")
-    counted = "moe_layer_interval" in its.text or arch == "deepseek2"
-    return [
-        number
-        for number in range(first, min(last, blocks - 1) + 1)
-        if number not in only_dense and ((number if counted else number + 1) % every == 0)
-    ]
+def _width(its: ConfigFields, arch: str) -> int:
+    """The width of a routed expert. Raises BadInput if a model type that says it apart does not."""
+    if arch in _OF_NO_OTHER:
+        return its.number("intermediate_size")
+    width = its.number(*_WIDTH)
+    if not width and arch and arch not in _OF_ONE_WIDTH:
+        raise its.wrong(_WIDTH[0], "the width of an expert")
+    return width or its.number(*_ONE_WIDTH)
 
 
 def _shared_width(its: ConfigFields, width: int, arch: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.geometry.config_shape import EXPERTS, ConfigShape, shape_of
+from flashmoe_sim.geometry.config_shape import EXPERTS, TOP_K, ConfigShape, said_of, shape_of
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models
@@ -25,6 +25,10 @@ QUANTIZED, INDEX = "hf_quant_config.json", "model.safetensors.index.json"  # fil
 MOST_BYTES = 32 * 2**20
 MOST_NESTED = 3
 USUAL = "q4_k_m"
+# Fields of published configs of known models that say nothing new of them.
+OF_KNOWN = frozenset(
+    {"index_share_for_mtp_iteration", "index_skip_topk_offset", "indexer_types", "sparse_attention_config"}
+)
 SCALE_BITS, SAME_BITS = 16, 0.02  # of a scale; and bits of a weight that are as good as equal
 ADVICE = "give a GGUF file, or a name such as qwen3-30b-a3b (`sim model list`)"
 _HASH = re.compile(r"[0-9a-f]{40}")
@@ -45,6 +49,8 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     kind = shown(classes[0] if isinstance(classes, list) and classes else document.get("model_type"), 60)
     what = f"{path}: a config.json of transformers ({kind})"
     texts = [text for text in _objects(document, MOST_NESTED) if _experts(text) > 1]
+    if not texts and (strange := sorted(_named_experts(document))):
+        raise Unsupported(f"{what}, whose experts are in fields that are not known ({strange[0]})", advice=ADVICE)
     if not texts:
         raise Unsupported(f"{what}, which says of no routed experts: not a mixture-of-experts model", advice=ADVICE)
     text = max(texts, key=_experts)
@@ -54,7 +60,10 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     name = _chosen(names, str(document.get("_name_or_path") or ""), folder)
     entry = named_models()[name] if name else _entry(shape, f"{what}, as the file says it")
     own = _spelt(entry, _own_quantization(document, text, path.parent))
-    notes = [Note(TAKEN, _taken(path, names, shape)), *([] if name else shape.notes)]
+    notes = [
+        Note(TAKEN, _taken(path, names, shape)),
+        *(shape.notes if not name else said_of([one for one in shape.unread if one not in OF_KNOWN])),
+    ]
     if not size_bytes and not quant and own.startswith("mlx") and (its := _indexed(path.parent)):
         size_bytes, quant = its, own
     named = name or f"{folder}/{FILE_NAME}"
@@ -252,6 +261,15 @@ def _objects(document: Mapping[str, Any], nested: int) -> Iterator[Mapping[str, 
     for value in document.values():
         if nested and isinstance(value, dict):
             yield from _objects(value, nested - 1)
+
+
+def _named_experts(document: Mapping[str, Any]) -> set[str]:
+    """Unknown fields with numbers that are named for experts."""
+    fields = [(name, value) for text in _objects(document, MOST_NESTED) for name, value in text.items()]
+    return {name for name, value in fields if "experts" in name and type(value) is int and value > 1} - {
+        *EXPERTS,
+        *TOP_K,
+    }
 
 
 def _experts(text: Mapping[str, Any]) -> int:

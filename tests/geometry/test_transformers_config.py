@@ -24,6 +24,17 @@ CONFIGS = {row["model"]: row["config"] for row in KNOWN}
 QWEN3 = CONFIGS["qwen3-30b-a3b"]
 ULTRA = next(row["config"] for row in ROWS if "Ultra" in row["source"])
 V4_PRO = next(row["config"] for row in ROWS if "V4-Pro" in row["source"])
+JAMBA = {
+    "architectures": ["JambaForCausalLM"],
+    "model_type": "jamba",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "num_attention_heads": 32,
+    "mamba_d_state": 16,
+}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32}
 # What the table has from a published total or without a part, so that the count differs by more than a hundredth: the
 # indexer of DeepSeek-V3.2 is left out; those of DeepSeek-V4-Flash and Laguna-XS.2 are totals of three digits less the
@@ -207,6 +218,14 @@ def test_a_model_type_that_is_not_known_is_told(tmp_path: Path) -> None:
         (QWEN3 | {"hidden_size": -1}, "hidden_size is -1; expected a whole number from 0"),
         (QWEN3 | {"num_experts_per_tok": 129}, "129 of 128 experts a token"),
         (
+            {key: value for key, value in QWEN3.items() if key != "moe_intermediate_size"},
+            "moe_intermediate_size is nothing; expected the width of an expert",
+        ),
+        (
+            {"model_type": "x", "num_primary_experts": 32},
+            "experts are in fields that are not known (num_primary_experts)",
+        ),
+        (
             QWEN3 | {"layer_types": ["full_attention"]},
             "layer_types is ['full_attention']; expected a word for each of 48",
         ),
@@ -215,6 +234,59 @@ def test_a_model_type_that_is_not_known_is_told(tmp_path: Path) -> None:
 def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str) -> None:
     with refused(BadInput, "config.json", line):
         loaded(tmp_path / "snapshot", config)
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        (QWEN3 | {"mlp_only_layers": [0, 1, 47]}, range(2, 47)),
+        (QWEN3 | {"decoder_sparse_step": 2}, range(1, 48, 2)),
+        (QWEN3 | {"num_experts": [1] * 4 + [128] * 44}, range(4, 48)),
+        (QWEN3 | {"moe_layers": "3,5"}, (3, 5)),
+        (QWEN3 | {"moe_layer_layout": [0, 1] * 24}, range(1, 48, 2)),
+        (QWEN3 | {"mlp_layer_types": ["dense", "sparse", "sparse"] * 16}, [one for one in range(48) if one % 3]),
+        (JAMBA | {"expert_layer_period": 2, "expert_layer_offset": 1}, range(1, 32, 2)),
+        (JAMBA | {"expert_layer_period": 4, "expert_layer_offset": 0}, range(0, 32, 4)),
+        (JAMBA, range(1, 32, 2)),
+        (CONFIGS["deepseek-v3"] | {"moe_layer_freq": 2}, range(4, 61, 2)),
+        (CONFIGS["ernie-4.5-21b-a3b"] | {"moe_layer_interval": 2, "moe_layer_end_index": -1}, range(1, 28, 2)),
+    ],
+)
+def test_the_layers_with_experts(config: dict[str, Any], layers: Any) -> None:
+    assert shape(config).moe_layers == tuple(layers)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"mlp_only_layers": [*range(48)]}, "no layer has routed experts (mlp_only_layers [0, 1, 2"),
+        ({"moe_layer_freq": [0] * 48}, "a dense model; give a mixture of experts"),
+        ({"first_k_dense_replace": 48}, "no layer has routed experts (first_k_dense_replace 48)"),
+        ({"decoder_sparse_step": 0}, "no layer has routed experts (decoder_sparse_step 0)"),
+        ({"enable_moe_block": False}, "no layer has routed experts (enable_moe_block False)"),
+        ({"expert_layer_period": 0}, "expert_layer_period is 0; expected 1 or more"),
+        ({"mlp_only_layers": "0-47"}, "mlp_only_layers is '0-47'; expected a list of layers"),
+        ({"moe_layers": [1, 48]}, "moe_layers is [1, 48]; expected numbers of layers below 48"),
+        ({"mlp_layer_types": ["moe", "mamba"] * 24}, "expected dense or sparse for each layer"),
+        ({"num_experts": [64] * 4 + [128] * 44}, "num_experts is another number for some layers"),
+        ({"num_experts_per_tok": [4, 8] * 24}, "num_experts_per_tok is another number for some layers"),
+        ({"moe_every_n_layers": 2}, "moe_every_n_layers is not known, and may say which layers have routed experts"),
+        ({"dense_layer_ids": [0, 1]}, "dense_layer_ids is not known, and may say which layers"),
+        ({"block_configs": [{}, {"ffn": 1}]}, "block_configs is not known, and may say which layers"),
+    ],
+)
+def test_layers_with_experts_that_are_none_or_not_known(tmp_path: Path, more: dict[str, Any], line: str) -> None:
+    with refused(BadInput, "config.json", line):
+        loaded(tmp_path / "snapshot", QWEN3 | more)
+
+
+def test_unknown_fields_of_a_known_model_are_named(tmp_path: Path) -> None:
+    more = {"num_zero_experts": 64, "moe_new_router": True, "latent_moe_dim": 512, "router_aux_loss_coef": 0.1}
+    found = loaded(tmp_path / "snapshot", QWEN3 | more)
+    assert found.base_name == "qwen3-30b-a3b"
+    assert "not known, and not counted: latent_moe_dim, moe_new_router, num_zero_experts" in found.notes
+    for row in KNOWN:
+        assert not any("not counted:" in note for note in loaded(tmp_path / "known", row["config"]).notes)
 
 
 def test_a_config_that_is_cut_off(tmp_path: Path) -> None:
