@@ -59,10 +59,10 @@ _KINDS = {"token_embd": "embedding", "output": "output", "per_layer_token_embd":
 class Recipe:
     """The types of a quantization.
 
-    mix: llama.cpp's, for what `types` does not name; empty if it names all. types: by the name of a tensor, its kind,
-    or `experts` and `rest`; a type is ggml's, or a number of bits such as `4.5b`. float_bytes: of a weight that is
-    never quantized. vision: whether the files hold the model's vision tower. bits: of a weight in the mean, if the name
-    says so; 0 if not. basis: of estimated bytes.
+    mix: llama.cpp's, for what `types` does not name; empty if it names all. types: by the name of a tensor with its
+    layer (`attn_q.3`) or without, its kind, or `experts` and `rest`; a type is ggml's, or a number of bits such as
+    `4.5b`. float_bytes: of a weight that is never quantized. vision: whether the files hold the model's vision tower.
+    bits: of a weight in the mean, if the name says so; 0 if not. basis: of estimated bytes.
     """
 
     mix: str = ""
@@ -78,7 +78,7 @@ class Recipe:
         kind = kind_of(name)
         if kind == "table" and self.mix:
             return _table_type(self.mix)
-        for key in (name, kind, "experts" if kind in ("gate_up", "down") else "rest"):
+        for key in (f"{name}.{layer}", name, kind, "experts" if kind in ("gate_up", "down") else "rest"):
             if key in self.types:
                 return _chosen(self.types[key], layer, layers)
         return ""

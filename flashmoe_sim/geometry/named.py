@@ -60,6 +60,7 @@ SAME_SIZE = 0.85  # of the weights that a name gives
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
 )
+HINT_BITS = 4.5
 FEWEST_BITS = ("ud-iq2_m", "ud-iq2_xxs", "ud-iq1_s")
 NEAR_DUPLICATE = 0.9  # two quantizations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
@@ -397,6 +398,12 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     near = [f"{one.quant} ({size(file_bytes(one))})" for one in nearest_by_bits(model, bits, file)]
     others = f"; the nearest by bits are {' and '.join(near)}" if near else ""
     return UnknownName(f"{kind}: no recipe says its size; {give}{others}")
+
+
+def size_hint(model: NamedModel) -> str:
+    """A size that a file of the model has, at 4.5 bits a weight, as an example for messages: 17GB."""
+    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
+    return f"{max(round(weights_b * HINT_BITS / 8), 1)}GB"
 
 
 def _letters(name: str) -> str:

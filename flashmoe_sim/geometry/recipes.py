@@ -58,7 +58,12 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
     if recipe is None:
         raise UnknownName(f"unknown quantization {quant!r}; give its size, such as {name.partition(':')[0]}@103GB")
     drafted = model.arch in WITH_DRAFTING or re.search(r"\bmtp\b", asked) is not None
-    weights = _weights(model, recipe, drafted=drafted and recipe.format in (GGUF, OF_IK))
+    return of_recipe(model, recipe, quant, name=name, drafted=drafted and recipe.format in (GGUF, OF_IK))
+
+
+def of_recipe(model: NamedModel, recipe: Recipe, quant: str, *, name: str, drafted: bool = False) -> ModelGeometry:
+    """The geometry of dimensions by a recipe. drafted: whether the files hold the layers that only draft tokens."""
+    weights = _weights(model, recipe, drafted=drafted)
     source = f"{model.title}: {model.source}. {quant}: {SOURCES.get(recipe.format, SOURCES[GGUF])}"
     basis = "; ".join(filter(None, (model.estimated, recipe.basis)))
     notes = [Note(ESTIMATED, f"{ESTIMATED}: {basis}")] if basis else []
@@ -80,10 +85,13 @@ SOURCES = {
 }
 
 
-def of_size(model: NamedModel, size_bytes: int, quant: str = "", *, name: str = "") -> ModelGeometry:
+def of_size(
+    model: NamedModel, size_bytes: int, quant: str = "", *, name: str = "", like: ModelGeometry | None = None
+) -> ModelGeometry:
     """The geometry of dimensions in a file of a given size.
 
-    Its matrices have the proportions of `quant`, or of the quantization nearest in size, scaled to the size exactly.
+    Its matrices have the proportions of `like`, else of `quant`, else of the quantization nearest in size, scaled to
+    the size exactly.
     Raises OutOfRange for a size that no file of the model has.
     """
     weights = (model.routed_params_b + model.dense_params_b + model.table_params_b) * 1e9
@@ -94,7 +102,7 @@ def of_size(model: NamedModel, size_bytes: int, quant: str = "", *, name: str = 
             f"{size(size_bytes)} is {bits:.3g} bits a weight of {model.title}, whose files have {least} to {most}",
             advice="give the size of all parts of the file, with its unit",
         )
-    like = _standing(model, size_bytes, quant)
+    like = like or _standing(model, size_bytes, quant)
     times = size_bytes / file_bytes(like)
     layers = {
         number: LayerGeometry(

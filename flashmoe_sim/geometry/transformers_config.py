@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.geometry.config_quant import MIXED, MLX_MIXED, Stored, stored_as
 from flashmoe_sim.geometry.config_shape import EXPERTS, TOP_K, ConfigShape, said_of, shape_of
 from flashmoe_sim.geometry.graph import Graph
+from flashmoe_sim.geometry.mixes import Recipe
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, file_bytes, named_models, size_hint
 from flashmoe_sim.geometry.names import asked
-from flashmoe_sim.geometry.recipes import geometry_of, known, of_size
+from flashmoe_sim.geometry.recipes import geometry_of, known, of_recipe, of_size
 from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shown
 from flashmoe_sim.io.files import BOM, as_utf8
 from flashmoe_sim.io.notes import TAKEN, Note, code_of
@@ -24,6 +26,8 @@ FILE_NAME = "config.json"
 QUANTIZED, INDEX = "hf_quant_config.json", "model.safetensors.index.json"  # files beside it
 MOST_BYTES = 32 * 2**20
 MOST_NESTED = 3
+SAME_BYTES = 0.01  # of a file, outside the experts, that are as good as equal
+AS_MIXED = ("mxfp4-q8", "mxfp4-q4")  # quantizations that configs of MLX write module by module
 USUAL = "q4_k_m"
 # Fields of published configs of known models that say nothing new of them.
 OF_KNOWN = frozenset(
@@ -59,7 +63,14 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     folder = _folder(path)
     name = _chosen(names, str(document.get("_name_or_path") or ""), folder)
     entry = named_models()[name] if name else _entry(shape, f"{what}, as the file says it")
-    own = _spelt(entry, _own_quantization(document, text, path.parent))
+    beside = _beside(path.parent / QUANTIZED).get("quantization")
+    try:
+        stored = stored_as(document, text, beside if isinstance(beside, dict) else {}, entry, str(path))
+    except BadInput:
+        if not (quant or size_bytes):
+            raise
+        stored = Stored()
+    own = _spelt(entry, stored.name)
     notes = [
         Note(TAKEN, _taken(path, names, shape)),
         *(shape.notes if not name else said_of([one for one in shape.unread if one not in OF_KNOWN])),
@@ -67,8 +78,18 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     if not size_bytes and not quant and own.startswith("mlx") and (its := _indexed(path.parent)):
         size_bytes, quant = its, own
     named = name or f"{folder}/{FILE_NAME}"
+    mix = None if (quant and quant != own) or not stored.recipe else _mixed(entry, stored.recipe, named)
     if size_bytes:
-        model = of_size(entry, size_bytes, quant or own, name=f"{named}@{exact_size(size_bytes)}")
+        model = of_size(entry, size_bytes, quant or own, name=f"{named}@{exact_size(size_bytes)}", like=mix)
+    elif mix:
+        model = mix
+        notes.append(Note(TAKEN, f"{path} says the bits of each module: {_said_bits(mix, entry)}"))
+    elif stored.name in (MIXED, MLX_MIXED) and not quant:
+        which = f" ({shown(stored.unknown)} among them)" if stored.unknown else ""
+        raise Unsupported(
+            f"{path}: its weights have mixed bits, not all of which are known here{which}",
+            advice=f"give their size, {path}@{size_hint(entry)}",
+        )
     else:
         model, said = _quantized(entry, named, quant, own, path)
         notes += said
@@ -89,17 +110,37 @@ def _quantized(entry: NamedModel, name: str, quant: str, own: str, path: Path) -
     except BadInput:
         raise Unsupported(
             f"{path}: its weights are in {own}, whose bytes are not known here",
-            advice=f"give their size, {path}@60GB, or another quantization, {path}:{usual}",
+            advice=f"give their size, {path}@{size_hint(entry)}, or another quantization, {path}:{usual}",
         ) from None
     return model, [
         Note(TAKEN, f"{path} says that its weights are in {own}; give {path}:QUANT for another quantization")
     ]
 
 
+def _mixed(entry: NamedModel, recipe: Recipe, name: str) -> ModelGeometry:
+    """The model with bits of its own for some modules, by the name of a quantization if one has the same bytes."""
+    for usual in AS_MIXED:
+        one = geometry_of(entry, usual, name=f"{name}:{usual}")
+        mix = of_recipe(entry, recipe, usual, name=one.name)
+        if mix.layers == one.layers and abs((mix.dense_bytes or 0) - (one.dense_bytes or 0)) < SAME_BYTES * file_bytes(
+            one
+        ):
+            return one
+    return of_recipe(entry, recipe, MLX_MIXED, name=f"{name}:{MLX_MIXED}")
+
+
+def _said_bits(model: ModelGeometry, entry: NamedModel) -> str:
+    """Bits of a weight, in the experts and outside them."""
+    found = f"{8e-9 * model.routed_bytes / entry.routed_params_b:.3g} for a weight of its experts"
+    if not model.dense_bytes or not model.dense_weights:
+        return found
+    return f"{found}, {8 * model.dense_bytes / model.dense_weights:.3g} outside them"
+
+
 def _spelt(entry: NamedModel, own: str) -> str:
     """A quantization as the recipes spell it: without its group size, if the bits of a weight agree with it."""
     plain, _, group = own.partition("-g")
-    if not group or known(entry, own) or not known(entry, plain):
+    if not group.isdecimal() or known(entry, own) or not known(entry, plain):
         return own
     bits = 8e-9 * geometry_of(entry, plain).routed_bytes / entry.routed_params_b
     return plain if abs(bits - int(re.sub(r"\D", "", plain) or 0) - SCALE_BITS / int(group)) < SAME_BITS else own
@@ -162,56 +203,6 @@ def _entry(shape: ConfigShape, source: str) -> NamedModel:
         dense_width=shape.dense_width,
         q_rank=shape.q_rank,
     )
-
-
-def _own_quantization(document: Mapping[str, Any], text: Mapping[str, Any], folder: Path) -> str:
-    """How a config says its experts are stored, as a plain name; empty for plain weights."""
-    mlx = document.get("quantization") or text.get("quantization")
-    if isinstance(mlx, dict) and (mlx.get("bits") or mlx.get("mode")):
-        mode, group = str(mlx.get("mode") or "affine"), mlx.get("group_size", 64)
-        if mode != "affine":
-            return f"mlx-{mode}"
-        return f"mlx-{mlx.get('bits')}bit" + ("" if group == 64 else f"-g{group}")
-    of = document.get("quantization_config") or text.get("quantization_config") or document.get("compression_config")
-    if not isinstance(of, dict):
-        of = _beside(folder / QUANTIZED).get("quantization")
-    if not isinstance(of, dict):
-        return ""
-    method, bits = str(of.get("quant_method") or "").lower(), of.get("bits", 4)
-    if (algorithms := _algorithms(of)) and "nvfp4" in algorithms:
-        return "nvfp4"
-    if "mxfp4" in method or text.get("expert_dtype") == "fp4":
-        return "mxfp4"
-    if algorithms:
-        return algorithms[0]
-    if method in ("gptq", "auto-round", "intel/auto-round"):
-        return f"gptq-int{bits}" if method == "gptq" else f"autoround-{bits}bit"
-    if method in ("exl2", "exl3"):
-        return f"{method}-{bits}bpw"
-    if method.startswith("bitsandbytes"):
-        return "bnb-8bit" if of.get("load_in_8bit") else "bnb-4bit"
-    return f"awq-{bits}bit" if method == "awq" else "fp8" if "fp8" in method else method
-
-
-def _algorithms(of: Mapping[str, Any]) -> list[str]:
-    """What ModelOpt and compressed-tensors say of the weights: nvfp4, mxfp4, fp8, int4."""
-    each = of.get("quantized_layers")
-    said = [of.get("quant_algo"), of.get("moe_quant_algo"), of.get("format")]
-    said += [one.get("quant_algo") for one in each.values() if isinstance(one, dict)] if isinstance(each, dict) else []
-    words = " ".join(str(one).lower() for one in said if one)
-    found = [name for name in ("nvfp4", "mxfp4", "mxfp8", "w4a16", "w4a8") if name in words]
-    if found:
-        return found
-    groups = of.get("config_groups")
-    weights = (
-        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    )
-    for one in weights:
-        if isinstance(one, dict) and type(one.get("num_bits")) is int:
-            kind = "fp" if one.get("type") == "float" else "int"
-            group = f"-g{one['group_size']}" if kind == "int" and one.get("group_size") not in (None, 128, -1) else ""
-            return [f"{kind}{one['num_bits']}{group}"]
-    return ["fp8"] if "fp8" in words else []
 
 
 def _indexed(folder: Path) -> int:

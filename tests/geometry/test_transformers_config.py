@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -147,6 +148,112 @@ def test_its_own_quantization(quantization: dict[str, Any], name: str, tmp_path:
     assert any(f"says that its weights are in {name}" in note for note in found.notes)
 
 
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+FOUR = {"group_size": 64, "bits": 4}
+
+
+def modules(bits: Any, names: Sequence[str], *, layers: Iterable[int] = range(48), group: int = 64) -> dict[str, Any]:
+    """MLX's bits of modules in these layers."""
+    return {f"model.layers.{layer}.{name}": {"bits": bits, "group_size": group} for layer in layers for name in names}
+
+
+SWITCH = [f"mlp.switch_mlp.{name}" for name in PROJECTIONS]
+ATTENTION = [f"self_attn.{name}_proj" for name in "qkvo"]
+
+
+@pytest.mark.parametrize(
+    ("own", "expert_bits", "outside_bits"),
+    [
+        (modules(8, SWITCH), 8.5, 4.6),
+        (modules(8, SWITCH[2:]), (4.5 + 4.5 + 8.5) / 3, 4.6),
+        (modules(8, SWITCH, layers=range(0, 48, 2)), 6.5, 4.6),
+        (modules(3, SWITCH, group=32), 4.0, 4.6),
+        (modules(8, ATTENTION), 4.5, 6.95),
+        (modules(8, SWITCH) | {"lm_head": False, "model.embed_tokens": {"bits": 6}}, 8.5, 7.32),
+        (modules(8, [f"mlp.experts.{name}" for name in PROJECTIONS]), 8.5, 4.6),
+    ],
+)
+def test_bits_by_module(own: dict[str, Any], expert_bits: float, outside_bits: float, tmp_path: Path) -> None:
+    found = loaded(tmp_path / "OptiQ", QWEN3 | {"quantization": FOUR | own})
+    entry = named_models()["qwen3-30b-a3b"]
+    assert (found.name, found.format) == ("qwen3-30b-a3b:mlx-mixed", "mlx")
+    assert 8e-9 * found.routed_bytes / entry.routed_params_b == pytest.approx(expert_bits, rel=1e-6)
+    assert 8e-9 * (found.dense_bytes or 0) / entry.dense_params_b == pytest.approx(outside_bits, rel=0.02)
+    assert any(f"says the bits of each module: {expert_bits:.3g} for a weight" in note for note in found.notes)
+
+
+def test_bits_by_module_that_a_name_says(tmp_path: Path) -> None:
+    """Routers have eight bits in most files; attention and embeddings in those that end with Q8."""
+    routers = modules(8, ["mlp.gate"])
+    assert loaded(tmp_path / "a", QWEN3 | {"quantization": FOUR | routers}).name == "qwen3-30b-a3b:mlx-4bit"
+    eight = {name: {"bits": 8, "group_size": 64} for name in ("model.embed_tokens", "lm_head")}
+    own = (
+        {"bits": 4, "group_size": 32, "mode": "mxfp4"}
+        | eight
+        | modules(8, [*ATTENTION, "mlp.router"], layers=range(36))
+    )
+    config = CONFIGS["gpt-oss-120b"] | {"quantization_config": None, "quantization": own}
+    assert loaded(tmp_path / "b", config).name == "gpt-oss-120b:mxfp4-q8"
+
+
+def test_bits_by_module_at_the_size_of_the_index(tmp_path: Path) -> None:
+    folder = written(tmp_path / "mlx", QWEN3 | {"quantization": FOUR | modules(8, SWITCH)})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 31 * 10**9}}))
+    found = load_model(folder)
+    assert file_bytes(found) == 31 * 10**9
+    assert found.routed_bytes == pytest.approx(30.1 * 10**9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"quantization": FOUR | {"model.layers.3.foo.bar": {"bits": 8}}},
+        {"quantization": modules(8, SWITCH)},
+        {"quantization": FOUR | modules(8, ["mlp.experts.0.up_proj"]) | modules(3, ["mlp.experts.1.up_proj"])},
+        {
+            "quantization_config": {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "extra_config": {"model.layers.0.mlp.experts": {"bits": 8}},
+            }
+        },
+        {"quantization_config": {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}}},
+        {
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "config_groups": {name: {"weights": {"num_bits": bits}} for name, bits in (("a", 4), ("b", 8))},
+            }
+        },
+    ],
+)
+def test_mixed_bits_that_are_not_known_ask_for_the_size(own: dict[str, Any], tmp_path: Path) -> None:
+    with refused(
+        Unsupported, "its weights have mixed bits, not all of which are known here", "; give their size, ", "@17GB"
+    ):
+        loaded(tmp_path / "mixed", QWEN3 | own)
+    assert file_bytes(loaded(tmp_path / "mixed", QWEN3 | own, "@20GB")) == 20 * 10**9
+
+
+STRANGE: tuple[Any, ...] = (0, -1, True, "4", "x", 2.5, 7, 10**80, [4], {"a": 1})
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=[str(value)[:8] for value in STRANGE])
+def test_a_quantization_of_impossible_values(value: Any, tmp_path: Path) -> None:
+    for own in (
+        {"quantization": {"group_size": 64, "bits": value}},
+        {"quantization": {"group_size": value, "bits": 4}},
+        {"quantization": FOUR | modules(value, SWITCH[:1])},
+        {"quantization_config": {"quant_method": "gptq", "bits": value if value not in (True, 7) else 17}},
+        {"quantization_config": {"config_groups": {"a": {"weights": {"num_bits": 4, "group_size": value or 0.5}}}}},
+        {"quantization": value or "no object"} if not isinstance(value, dict) else {"quantization_config": value},
+    ):
+        if value in (7, -1) and "config_groups" in str(own):
+            continue
+        with refused(BadInput, "config.json", "expected", "give the config.json as it was published"):
+            loaded(tmp_path / "strange", QWEN3 | own)
+    assert file_bytes(loaded(tmp_path / "strange", QWEN3 | {"quantization": {"bits": value}}, "@20GB")) == 20 * 10**9
+
+
 def test_the_four_bits_of_kimi(tmp_path: Path) -> None:
     """4 bits and a scale of 16 bits for 32 weights, as its config says."""
     found = loaded(tmp_path / "Kimi-K2.5", CONFIGS["kimi-k2.5"])
@@ -176,7 +283,7 @@ def test_another_quantization_or_size_of_it(tmp_path: Path) -> None:
 
 def test_a_quantization_of_unknown_bytes_asks_for_the_size(tmp_path: Path) -> None:
     config = QWEN3 | {"quantization_config": {"quant_method": "quip", "bits": 2}}
-    with refused(Unsupported, "its weights are in quip, whose bytes are not known here; give their size, ", "@60GB"):
+    with refused(Unsupported, "its weights are in quip, whose bytes are not known here; give their size, ", "@17GB"):
         loaded(tmp_path / "snapshot", config)
 
 
