@@ -14,6 +14,7 @@ from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import NamedModel, is_name, model_names, named_model, named_models, of_size
 from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, of_these_sizes, plain_quantization, says_quantization
+from flashmoe_sim.geometry.no_model import check_model_file, check_model_folder
 from flashmoe_sim.geometry.pruned import with_experts
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
@@ -43,7 +44,11 @@ def load_model(spec: str | Path) -> ModelGeometry:
     try:
         if path.is_dir():
             config, manifest = path / CONFIG, path / MANIFEST
-            found = read_config(config) if config.is_file() and not manifest.exists() else None
+            if manifest.exists():
+                return read_manifest(path)
+            found = read_config(config) if config.is_file() else None
+            if found is None:
+                check_model_folder(path)
             return found or read_manifest(path)
         if path.is_fifo():
             raise Unusable(f"{path}: is a pipe; give a sidecar folder, its manifest.json or a GGUF file")
@@ -55,7 +60,12 @@ def load_model(spec: str | Path) -> ModelGeometry:
         if isinstance(spec, str) and not os.path.lexists(spec) and (known := asked(spec)):
             return _of_asked(spec, known)
         raise unreadable(path, error) from None
-    return read_gguf(path, cut=True) if magic == MAGIC else read_config(path) or read_manifest(path)
+    if magic == MAGIC:
+        return read_gguf(path, cut=True)
+    if (found := read_config(path)) is not None:
+        return found
+    check_model_file(path)
+    return read_manifest(path)
 
 
 def is_model_file(path: str) -> bool:

@@ -232,8 +232,10 @@ def _document(path: Path) -> dict[str, Any] | None:
         if path.name == FILE_NAME:
             raise Malformed(f"{path}: not JSON ({error})", advice="give the config.json as it was published") from None
         return None
-    its = isinstance(document, dict) and "entries" not in document and {"architectures", "model_type"} & set(document)
-    return document if its else None
+    if not isinstance(document, dict) or "entries" in document or "_class_name" in document:
+        return None
+    named = any(text.get(name) for text in _objects(document, 1) for name in ("architectures", "model_type"))
+    return document if named else None
 
 
 def _beside(path: Path) -> dict[str, Any]:

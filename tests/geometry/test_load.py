@@ -82,6 +82,47 @@ def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
         load_model(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("config.json", b"{}", "is an empty object"),
+        ("config.json", b"null", "is JSON, but nothing is no object of a model; give the model's config.json"),
+        ("config.json", b"[1, 2]", "is JSON, but [1, 2] is no object of a model"),
+        ("config.json", b'{"num_experts": 8}', "names no model_type and no architectures"),
+        ("config.json", b'{"model_type": null, "architectures": []}', "names no model_type and no architectures"),
+        (
+            "adapter_config.json",
+            b'{"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-30B-A3B"}',
+            "is of an adapter (LoRA), not of a model; give its base model, Qwen/Qwen3-30B-A3B",
+        ),
+        ("config.json", b'{"peft_type": "LORA"}', "is of an adapter (LoRA), not of a model; give its base model"),
+        ("model_index.json", b'{"_class_name": "FluxPipeline"}', "is of a diffusers pipeline"),
+        ("generation_config.json", b'{"do_sample": true}', "is settings of generation, not a model's config.json"),
+        ("model.safetensors.index.json", b'{"weight_map": {}}', "is the index of a model's weights"),
+        ("model.safetensors", b"\x10" + bytes(7) + b'{"__metadata__":{}}', "is a file of safetensors; give the config"),
+        ("a.gguf", b"\x8a\x00random bytes", "is no GGUF file: it begins with b'\\x8a\\x00ra'"),
+        ("a.gguf", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS to a file"),
+        ("a.gguf", b"<!DOCTYPE html><html>", "is a web page; download the file itself"),
+        ("weights.bin", b"\x8a\x00random bytes", "is no model: neither GGUF nor JSON"),
+    ],
+)
+def test_a_file_that_is_no_model_says_what_it_is(name: str, content: bytes, line: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with refused(BadInput, line, begins=f"{path}: "):
+        load_model(path)
+    if name in ("config.json", "adapter_config.json", "model_index.json"):
+        with refused(BadInput, line, begins=f"{path}: "):
+            load_model(tmp_path)
+
+
+def test_a_folder_of_gguf_files_names_one(tmp_path: Path) -> None:
+    for name in ("b.gguf", "a.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with refused(BadInput, "is a folder with a.gguf and other GGUF files; give the file, ", "a.gguf"):
+        load_model(tmp_path)
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs permissions that bind")
 def test_a_file_that_may_not_be_read(sidecar: Path) -> None:
     sidecar.chmod(0)
