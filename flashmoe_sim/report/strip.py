@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 LABEL, AXIS = 26, 50  # columns
+DOTS = "..."  # behind a label that is cut
 LEAST, MOST = 1.0, 100.0  # tokens a second, unless there are others
 TICKS = (1, 2, 5)
 Place: TypeAlias = Callable[[float], int]  # the column of a speed
@@ -113,7 +114,8 @@ def _every() -> list[float]:
 
 
 def _cut(label: str) -> str:
-    """As many of its words as fit."""
-    while len(label) > LABEL:
-        label, _, _ = label.rpartition(" ") if " " in label else (label[:LABEL], "", "")
-    return f"{label.rstrip(' ,+'):<{LABEL}}"
+    """As many of its words as fit, and dots for the rest."""
+    if len(label) > LABEL:
+        short = label[: LABEL - len(DOTS) + 1]
+        label = f"{(short.rpartition(' ')[0] or short[:-1]).rstrip(' ,+')}{DOTS}"
+    return f"{label:<{LABEL}}"

@@ -27,6 +27,19 @@ const [r, g, b] = getComputedStyle(arguments[0])[arguments[1]].match(/[0-9.]+/g)
   .map(one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
 return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 """
+LONG_LABELS = """
+for (const one of document.querySelectorAll('.strip li > span:first-child'))
+  (one.querySelector('a') ?? one).textContent = 'RTX 5090 + '.repeat(8);
+"""
+CUT_OFF = """
+const { clientWidth: width } = document.documentElement;
+return [...arguments[0].querySelectorAll('*')].filter(one => {
+    if (one.matches('.strip span > a')) return false; // its span cuts it, and ends it with an ellipsis
+    const box = one.getBoundingClientRect();
+    return box.width && (box.left < 0 || box.right > width + 0.5);
+  })
+  .map(one => `${one.tagName} ${one.className}: ${one.textContent.trim().slice(0, 60)}`);
+"""  # what is beyond the page's edges, whether or not it can be scrolled to
 MISSING = not (shutil.which("chromium") and shutil.which("chromedriver"))
 needs_browser = pytest.mark.skipif(MISSING, reason="needs chromium and chromedriver: ./dev extras")
 

@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.report.first_screen import number
 from flashmoe_sim.tune.others import speeds_of_others
-from tests.report.browser import LUMINANCE, Browser, needs_browser
+from tests.report.browser import CUT_OFF, LONG_LABELS, LUMINANCE, Browser, needs_browser
 from tests.support import document
 
 MACHINE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4 + windows"
@@ -69,6 +69,8 @@ def test_it_asks_for_nothing_and_complains_of_nothing(browser: Browser, page: Pa
 def test_it_never_scrolls_sideways(browser: Browser, page: Path, width: int) -> None:
     browser.open(page, width=width)
     assert browser.run("return document.documentElement.scrollWidth") == width
+    browser.run(LONG_LABELS)
+    assert browser.run(CUT_OFF, browser.run("return document.querySelector('.card')")) == []
     boxes = "[...document.querySelectorAll('.track')].map(one => one.getBoundingClientRect())"
     assert browser.run(f"return {boxes}.every(one => one.left >= 0 && one.right <= {width} && one.width > 100)")
 

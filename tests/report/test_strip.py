@@ -44,8 +44,16 @@ def test_columns_are_logarithms() -> None:
             assert min(abs(math.log(value(column) / speed)) for column in dots) < 1.6 * step
 
 
-def test_a_long_name_is_cut_at_a_word() -> None:
-    for label, says in (("a" * 40, "a" * LABEL), ("RTX 5090 + RTX 4090, leloch's", "RTX 5090 + RTX 4090")):
+CUT = (
+    ("a" * 40, f"{'a' * (LABEL - 3)}..."),
+    ("RTX 5090 + RTX 4090, leloch's", "RTX 5090 + RTX 4090..."),
+    ("RTX 4070, Ollama up to 0.29", "RTX 4070, Ollama up to..."),
+    ("RTX 3060, leloch's llama.c", "RTX 3060, leloch's llama.c"),
+)
+
+
+def test_a_long_name_is_cut_at_a_word_and_says_so() -> None:
+    for label, says in CUT:
         (line, *_) = strip([Span(label, 2.0, 3.0, 4.0, first=False)], [], "tokens a second").split("\n")
         assert line.startswith(f"{says:<{LABEL}} ")
         assert len(line) <= LABEL + 1 + AXIS
