@@ -339,6 +339,13 @@ def _given(found: Recommendation) -> Iterator[Row]:
         yield "Old", old
 
 
+def _get(one: Compared) -> Iterator[Part]:
+    """Where another engine is."""
+    facts = one.system.facts
+    if facts is not None and facts.get is not None:
+        yield _item("", f"from {facts.get.address}")
+
+
 def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     """Other lines that may be better for who asks."""
     other, less, likely_faster = found.reads_itself, found.smaller, found.likely_faster
@@ -346,9 +353,11 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
         how = f"likely faster, but not surely ({found.wins(likely_faster):.0%}): {_brief(likely_faster.best)}"
         yield _item("Or", f"{likely_faster.best.system.title}, {how}:")
         yield _command("", likely_faster.best.launch.line)
+        yield from _get(likely_faster.best)
     if other is not None and other.best.launch is not None:
         yield _item("Or", f"{other.best.system.title}, which reads experts itself, {_brief(other.best)}:")
         yield _command("", other.best.launch.line)
+        yield from _get(other.best)
     elif plain is not None and plain.launch is not None:
         yield _command("Or", plain.launch.line)
     if less is not None and less.best.launch is not None:
