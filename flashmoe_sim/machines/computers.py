@@ -11,10 +11,11 @@ MOST_WORDS = 4  # of a model's name
 LAPTOPS = (
     r"thinkpad|ideapad|vivobook|zenbook|zbook|(?:rog )?zephyrus|rog (?:strix )?[gx]\d\d\w?|rog flow|predator helios|"
     r"legion(?! (?:tower|t\d))|(?:razer )?blade(?= 1\d)|xps(?= 1\d)|tuf (?:gaming )?(?=[af]1\d)|alienware(?= [mx]\d\d)|"
-    r"(?:hp )?(?:omen|victus)(?= 1\d)"
+    r"(?:omen|victus)(?= 1\d)|(?<=msi )(?:raider|vector|stealth|katana|crosshair)"
 )
 _MAKERS = re.compile(
-    rf"\b(?:{LAPTOPS}|dell|hpe?|lenovo|supermicro|beelink|gmktec|minisforum|bosgame|nimo|acer|alienware|razer|"
+    rf"\b(?:(?:(?:asus|msi|acer|hp) )?(?:{LAPTOPS})|(?:intel )?nuc|"
+    r"dell|hpe?|lenovo|supermicro|beelink|gmktec|minisforum|bosgame|nimo|acer|alienware|razer|"
     r"thinkstation|proliant|poweredge|legion|geekom|framework(?= 1[36]\b))\b(?!-)",
     re.IGNORECASE,
 )

@@ -57,6 +57,7 @@ from flashmoe_sim.machines.written import (
     any_of,
     chips_as_sold,
     is_part,
+    left_over,
     nearest,
     parse_parts,
     plain,
@@ -259,6 +260,10 @@ def _preset(name: str, system: str) -> Machine:
 
 def _unknown_machine(name: str) -> BadInput:
     """An error with the nearest presets, chips as sold and parts."""
+    if left := left_over(name):
+        return UnknownName(
+            f"unknown machine {shown(name)}: {shown(' '.join(left))} names no part; write parts with + between them"
+        )
     near = any_of(nearest(name, (*chips_as_sold(), *PRESETS)))
     listed = "`sim machine list` lists all" if near else f"known: {', '.join(sorted(PRESETS))}"
     return UnknownName(f"unknown machine {name!r}; {near}{listed}; or parts: 'rtx-3060 + 32GiB'")

@@ -69,12 +69,15 @@ _SHORT = (  # what people shorten, and what they write in other words
         "strix-halo",
     ),
     (re.compile(r"(?<=\d) ?(?:gigs?|gigabytes?)\b", re.IGNORECASE), "GB"),
+    (re.compile(r"\b(?:single|one|1) (?:stick|dimm|module)\b", re.IGNORECASE), "single channel"),
     (re.compile(r"\bsystem (?=ram|memory)", re.IGNORECASE), ""),
     (re.compile(r"\s*[*\u00d7]\s*(\d{1,2})(?=$|[\s,;+/)])"), r" x\1"),  # cards, behind their name
     (re.compile(r"\b([24]0[6-8]0)S\b"), r"\1 Super"),
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
 _IN_A_MAC = (  # its cores, and its SSD
+    (re.compile(r"\b(?:early |mid |late )?20[12]\d\b", re.IGNORECASE), " "),
+    (re.compile(r"(\d ?gi?b) (\d ?tb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
     (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),
     (re.compile(r"\b\d+[- ]?cores?(?= +\d+[- ]?(?:core )?gpu)", re.IGNORECASE), " "),
     (re.compile(r"\b\d+[- ]?(?:core )?cpu\b(?: cores?)?\s*/?", re.IGNORECASE), " "),
@@ -103,7 +106,8 @@ _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
     r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
     r"(?<=\w) (?:node|instance|pod)\b|"
-    r"\b(?:developer kit|dev ?kit|mini[- ]?pc)\b|(?<=gb) mod(?:ded|ified)?\b|"
+    r"\b(?:developer kit|dev ?kit|mini[- ]?pc|am[45]|lga ?\d{3,4}|"
+    r"(?:\d{1,2}|two|four|eight) (?:sticks|dimms|modules))\b|(?<=gb) mod(?:ded|ified)?\b|"
     r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b",
     re.IGNORECASE,
 )
@@ -116,7 +120,12 @@ _BETWEEN = re.compile(
     re.IGNORECASE,
 )
 _MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4}) ?gi?b", re.IGNORECASE)
-_MODULES_ONLY = re.compile(r"(\d{1,2}) ?[*x\u00d7] ?(\d{1,3}) ?(?:gi?b)?(?: (?:modules|sticks|dimms?))?", re.IGNORECASE)
+_MODULES_OF = re.compile(  # 2x32 or 2x32GB beside 64GB, before what is no card
+    r"(?<![\w.])(\d{1,2}) ?[*x\u00d7] ?(\d{1,3}) ?(?:gi?b)?(?: (?:modules|sticks|dimms?|kit))?"
+    r"(?=\s*(?:$|[)\],;/|@+]|ddr\d|\d\d(?:00|33|66)\b))",
+    re.IGNORECASE,
+)
+_SIZES = re.compile(r"(?<![\w.])(?<!x )(\d{1,4}) ?gi?b\b", re.IGNORECASE)
 _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
     r"config(?:uration)?|total|combined|mixed|es|qs|"
@@ -191,6 +200,8 @@ def _pieces(text: str) -> list[str]:
         text = pattern.sub(word, text)
     text = without_computers(instance(text))
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
+    sizes = set(map(int, _SIZES.findall(text)))
+    text = _MODULES_OF.sub(lambda found: " " if int(found[1]) * int(found[2]) in sizes else found[0], text)
     text = _NUMBER.sub(lambda found: f"{_NUMBERS[found[1].lower()]}x ", text)
     text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
@@ -290,7 +301,6 @@ def _without_remarks(piece: str) -> list[str]:
     name = _BRACKETS.sub(" ", piece).strip()
     remarks = (_REMARK.sub(" ", one) for bracket in brackets for one in bracket.split(_COMMA))
     said = [rest for remark in remarks if (rest := _ENDS.sub("", " ".join(remark.split())))]
-    said = [rest for rest in said if not _are_modules_of(rest, name)]
     if not said:
         return [name]
     if len(said) == 1 and (counted := _COUNT.fullmatch(said[0])) and not _COUNTED.search(name):
@@ -302,12 +312,6 @@ def _without_remarks(piece: str) -> list[str]:
     if is_part(together):
         return [together]
     return [name, *said] if is_part(name) and all(map(is_part, said)) else [piece]
-
-
-def _are_modules_of(remark: str, name: str) -> bool:
-    """Whether a remark such as `8x32` or `2x32GB` counts the modules of the RAM whose size is in a name."""
-    modules, sizes = _MODULES_ONLY.fullmatch(remark), re.findall(r"(\d+) ?gi?b\b", name, re.IGNORECASE)
-    return modules is not None and str(int(modules[1]) * int(modules[2])) in sizes
 
 
 def _joined(pieces: list[str]) -> list[str]:

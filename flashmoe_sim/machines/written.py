@@ -104,9 +104,10 @@ CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
 _CHANNELS_SAID = re.compile(rf"\b(\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)\b(?: of\b)?", re.IGNORECASE)
 _RATE = re.compile(r"\b(?:lp)?ddr\d\w?[- ]?\d{4,5}\b(?!x)|\bm(?:cr|r)dimm[- ]?\d{4}\b(?!x)", re.IGNORECASE)
 _ABOUT_RAM = re.compile(
-    r"\b(?:of )?(?:ram|memory|unified|ecc|(?:lr|r|u)dimms?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE
+    r"\b(?:of )?(?:ram|memory|unified|ecc|(?:lr|r|u)?dimms?|sticks?|modules?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]",
+    re.IGNORECASE,
 )
-_SPEED = re.compile(r"\d ?(?:mhz|mt/s)\b", re.IGNORECASE)
+_RAM_SAID = re.compile(r"\b(?:ram|memory)\b", re.IGNORECASE)
 _BARE_SPEED = re.compile(
     r"(?<![\w.-])@? ?(?:(\d{4})(?= *(?:$|[)])| +c(?:l ?)?\d\d\b)|(\d{4,5}) ?(?:mhz|mt/?s)\b)(?: *c(?:l ?)?\d\d\b)?",
     re.IGNORECASE,
@@ -137,12 +138,11 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
         (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
-        (r"\bddr\d\b.*channel|channel.*\bddr\d\b", "write its speed too, such as DDR4-3200x4"),
         (
             r"\d ?[mg]b/s\b",
             "write a drive by its kind, such as nvme-gen3; storage.read_gb_s of a machine's file takes a speed",
         ),
-        (r"\d channels?\b", "write the channels of one socket beside the memory, as ddr5-4800x8"),
+        (r"\bof \d+ channels?\b", "write the channels of one socket beside the memory, as ddr5-4800x8"),
     )
 )
 _CHANNELS = re.compile(r"x\d+$|channels?$")
@@ -223,12 +223,10 @@ def is_certain(word: str) -> bool:
     one = after[1] if after else _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
     size = _SIZE.search(one) or _TERABYTES.search(one)
     rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
-    if size is not None and _drive(word, rest) is not None:
+    if (size is not None and _drive(word, rest) is not None) or _is_bare_ram(word):
         return True
     if not (key := plain(rest)):
         return size is not None
-    if size is not None and _BARE_SPEED.fullmatch(rest):
-        return is_part(word)
     known = (
         key in GENERATIONS
         or system_in(word)
@@ -236,6 +234,18 @@ def is_certain(word: str) -> bool:
         or (_RATE.search(word) and _CHANNELS_SAID.search(word))
     )
     return bool(known) and is_part(word)
+
+
+def left_over(text: str) -> list[str]:
+    """The words of a text between which parts stand that are none; empty if there are no parts."""
+    tokens, left, at = text.split(), [], 0
+    while at < len(tokens):
+        ends = range(len(tokens), at, -1)
+        end = next((end for end in ends if is_certain(" ".join(tokens[at:end]))), at)
+        if end == at:
+            left.append(tokens[at])
+        at = max(end, at + 1)
+    return left if len(left) < len(tokens) else []
 
 
 def has_laptop(word: str) -> bool:
@@ -489,7 +499,7 @@ def _drive(word: str, rest: str) -> _Read | None:
 def _is_ram(rest: str) -> bool:
     """Whether what stands beside a size says that it is RAM."""
     part = named_part(_ABOUT_RAM.sub(" ", rest).strip())
-    said = re.search(r"\b(?:ram|memory)\b", rest, re.IGNORECASE)
+    said = _RAM_SAID.search(rest)
     return bool(said) or plain(rest).startswith(GENERATIONS) or (part is not None and part.kind in ("memory", "cpu"))
 
 
@@ -502,16 +512,27 @@ def _with_channels_behind(word: str) -> str:
     return " ".join(_CHANNELS_SAID.sub(" ", word.replace(rate[0], f"{rate[0]}x{number}")).split()).rstrip(" ,")
 
 
+def _is_bare_ram(word: str) -> bool:
+    """Whether a word is channels or a speed of RAM, with its size or without."""
+    try:
+        return (_with_bare_channels(word) or _with_bare_speed(word)) is not None
+    except BadInput:
+        return False
+
+
 def _with_bare_channels(word: str) -> _Read | None:
     """What a word with a number of channels, but no speed, says: the channels, and what is beside them."""
     if (said := _CHANNELS_SAID.search(word)) is None or _OF_CHANNELS.search(word):
         return None
     rest = " ".join(f"{word[: said.start()]} {word[said.end() :]}".replace("(", " ").replace(")", " ").split())
     size = _SIZE.search(rest)
-    beside = plain(_ABOUT_RAM.sub(" ", f"{rest[: size.start()]} {rest[size.end() :]}" if size else rest))
-    if beside not in ("", *GENERATIONS):
+    beside = f"{rest[: size.start()]} {rest[size.end() :]}" if size else rest
+    if plain(_ABOUT_RAM.sub(" ", _BARE_SPEED.sub(" ", beside))) not in ("", *GENERATIONS):
         return None
-    return replace(_read(rest) if rest else _Read(), channels=CHANNELS.get(said[1].lower()) or int(said[1]))
+    number = CHANNELS.get(said[1].lower()) or int(said[1])
+    if not number:
+        raise OutOfRange(f"{shown(word)}: give 1 to {MOST_CHANNELS} channels, those of one socket")
+    return replace(_read(rest) if rest else _Read(), channels=number)
 
 
 def _with_bare_speed(word: str) -> _Read | None:
@@ -605,7 +626,8 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
         sold = {other.numbers["memory_gib"].value: other for other in _family(part)}
         size = _as_reported(size, sold)
         if size not in sold:
-            raise OutOfRange(
+            kind = UnknownPart if _RAM_SAID.search(word) else OutOfRange  # the size is of another part, without a mark
+            raise kind(
                 f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}; RAM is a part of its own: "
                 f"{part.name} + {size:g}GiB"
             )
