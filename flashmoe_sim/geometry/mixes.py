@@ -20,6 +20,7 @@ GGUF, MLX, SAFETENSORS, EXL3 = "gguf", "mlx", "safetensors", "exl3"
 OF_IK = "gguf-ik"  # GGUF files with types that ik_llama.cpp alone reads
 UNSLOTH, BARTOWSKI, UBERGARM = "unsloth", "bartowski", "ubergarm"
 NATIVE_MXFP4 = frozenset({"gpt-oss"})  # routed experts stay as they were trained, whatever a file is called
+BF16_SAFETENSORS = "bf16-safetensors"  # of models whose experts keep four bits in a GGUF file of that name
 REQUANTIZING = frozenset({"davidau"})  # who quantizes them again
 NATIVE = {"deepseek2": "fp8", "deepseek32": "fp8", "gpt-oss": "mxfp4", "deepseek4": "mxfp4", "deepseek_v41": "mxfp4"}
 FUSED = frozenset({"gemma4"})
@@ -235,6 +236,7 @@ def _of_format(quant: str, asked: str) -> Recipe | None:
         return Recipe(types={"experts": grouped, "rest": grouped, **kept}, **_in_safetensors())
     others = {
         "int4-g32": {"experts": "4.5b", "rest": "BF16"},
+        BF16_SAFETENSORS: {"experts": "BF16", "rest": "BF16"},
         "bnb-4bit": {"experts": "4.13b", "rest": "4.13b", **kept},  # scales of 64 weights, in 8 bits
         "mxfp8": {"experts": "8.25b", "rest": "BF16"},
         "fp8": {"experts": "8b", "rest": "8b", **kept},

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from math import log
@@ -19,7 +20,7 @@ from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.quantizer import FALLBACK, MIXES, more_bits
 from flashmoe_sim.geometry.tensors import WITH_DRAFTING, drafting
-from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown
+from flashmoe_sim.io.errors import UnknownName, shown
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
 
@@ -55,12 +56,14 @@ SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"} | {
 }
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+MOST_NAMED, ALIKE = 4, 0.65  # names in a message; letters that a name shares with a known one
 SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
 )
-HINT_BITS = 4.5
+HINT_BITS, MOST_BITS, F32_BITS = 4.5, 16.6, 33.0  # of a weight in a file: an example, the most, the most in 32 bits
 FEWEST_BITS = ("ud-iq2_m", "ud-iq2_xxs", "ud-iq1_s")
 NEAR_DUPLICATE = 0.9  # two quantizations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
@@ -241,8 +244,8 @@ def name_in(text: str) -> str:
         return name
     if not _words(text) or _NO_EXPERTS.search(text):
         raise UnknownName(f"model {shown(text)}: no mixture of experts is named so")
-    known = list(named_models())
-    raise UnknownName(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
+    near = "".join(f"did you mean {one!r}? " for one in _alike(text))
+    raise UnknownName(f"unknown model {shown(text)}; {near}`sim model list` lists all")
 
 
 def named_model(spec: str, *, uploader: str = "", asked: str = "") -> ModelGeometry:
@@ -259,13 +262,7 @@ def named_model(spec: str, *, uploader: str = "", asked: str = "") -> ModelGeome
     models = named_models()
     found = _known(name)
     if not found:
-        begun = [one for one in models if name and one.startswith(name)]
-        likely = meant(spec.replace(":", "-")) or (begun[0] if begun else "")  # Ollama's gpt-oss:20b is gpt-oss-20b
-        near = f"did you mean {likely!r}? " if likely else did_you_mean(name, models)
-        listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
-        raise UnknownName(
-            f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file"
-        )
+        raise unknown_model(name, spec)
     asked = asked or name
     name, model = found, models[found]
     quant_name = SHORT.get(quant_name, quant_name) if colon else model.default
@@ -323,6 +320,45 @@ def of_weights(
         drafting_layers=model.drafting,
         dense_weights=round(model.dense_params_b * 1e9),
     )
+
+
+def unknown_model(name: str, spec: str = "") -> UnknownName:
+    """The error for a name of no known model: those that begin so or are spelt nearly so, if they have its sizes.
+
+    spec: the whole text, of which Ollama's tag may belong to the name.
+    """
+    listed = "`sim model list` lists all"
+    begun = sorted({model for known, model in model_names().items() if name and _begins(known, name)})
+    likely = meant(spec.replace(":", "-"))  # Ollama's gpt-oss:20b is gpt-oss-20b
+    near = [likely] if likely and _has_numbers(spec, likely) else begun or _alike(name)
+    if near:
+        few, more = [repr(one) for one in near[:MOST_NAMED]], len(near) > MOST_NAMED
+        ends = f"{', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 and not more else ", ".join(few)
+        said = f"did you mean {ends}{', ...' if more else ''}? {listed}"
+        return UnknownName(f"unknown model {name!r}; {said}; or give a sidecar folder, a manifest or a GGUF file")
+    return UnknownName(
+        f"unknown model {shown(name, 90)}: dense, or a mixture of experts that is not known here; {listed} that are "
+        "known; or give its config.json or a GGUF file"
+    )
+
+
+def _begins(known: str, name: str) -> bool:
+    """Whether a known name begins so: llama-4-scout with llama4."""
+    return re.sub(r"[-_ ]", "", known).startswith(re.sub(r"[-_ ]", "", name) or known)
+
+
+def _alike(name: str) -> list[str]:
+    """The known name that is spelt nearly so, if it has the same sizes and versions."""
+    fitting = [known for known in named_models() if _has_numbers(name, known)]
+    return get_close_matches(name.lower(), fitting, n=1, cutoff=ALIKE)
+
+
+def _has_numbers(text: str, known: str) -> bool:
+    """Whether a known name has the numbers of a text, and its model the size: not that of qwen3.5-9b."""
+    words = _words(text)
+    others = [word for word in words if not _SIZE.fullmatch(word)]
+    same = set(_NUMBER.findall(" ".join(others))) <= set(_NUMBER.findall(known))
+    return same and of_size(model_names().get(known, known), words)
 
 
 def smaller(model: ModelGeometry) -> list[str]:
@@ -391,7 +427,7 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
         )
     if same := [known for known in (*model.quants, *MIXES) if _letters(known) == _letters(asked)]:
         return UnknownName(f"{kind}; did you mean {same[0]!r}?")
-    give = f"give its size, such as {name}@103GB, or its GGUF file as --model"
+    give = f"give its size, such as {name}@{size_hint(model)}, or its GGUF file as --model"
     if (found := _bits_asked(asked)) is None:
         return UnknownName(f"{kind}; {give}; known, among others: {', '.join(sorted(model.quants))}")
     file, bits = found
@@ -400,10 +436,14 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     return UnknownName(f"{kind}: no recipe says its size; {give}{others}")
 
 
+def file_weights_b(model: NamedModel) -> float:
+    """Billions of weights that a file may hold."""
+    return model.routed_params_b + model.dense_params_b + model.table_params_b + model.vision_params_b
+
+
 def size_hint(model: NamedModel) -> str:
     """A size that a file of the model has, at 4.5 bits a weight, as an example for messages: 17GB."""
-    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
-    return f"{max(round(weights_b * HINT_BITS / 8), 1)}GB"
+    return f"{max(round(file_weights_b(model) * HINT_BITS / 8), 1)}GB"
 
 
 def _letters(name: str) -> str:

@@ -12,7 +12,17 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from flashmoe_sim.geometry.named import SAME_SIZE, NamedModel, model_names, named_models
+from flashmoe_sim.geometry.mixes import BF16_SAFETENSORS, NATIVE_MXFP4
+from flashmoe_sim.geometry.named import (
+    F32_BITS,
+    MOST_BITS,
+    SAME_SIZE,
+    NamedModel,
+    file_weights_b,
+    model_names,
+    named_models,
+    size_hint,
+)
 from flashmoe_sim.geometry.pruned import experts_left, families
 from flashmoe_sim.geometry.quant_words import SaidQuant, quantizations_in
 from flashmoe_sim.io.errors import BadInput, Malformed, UnknownName, shown
@@ -86,7 +96,7 @@ _SITES = re.compile(
     re.IGNORECASE,
 )
 _IN_SITE = re.compile(r"/(?:blob|resolve|tree|raw)/[^/]+(?=/|$)")
-_OF_TRACES = re.compile(
+OF_TRACES = re.compile(
     r"\.(?:jsonl?|csv|tsv|npz|npy|parquet|pt|safetensors|bin|txt|log|md|sqlite|db)(?:\.(?:gz|xz|zst|bz2))?$",
     re.IGNORECASE,
 )
@@ -109,6 +119,13 @@ _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
 _SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+|-split-[a-z])?$|\.safetensors$|-\d{5}-of-\d{5}(?=\.|$)", re.IGNORECASE)
 _PARTS = re.compile(r"[/\\:]")
+# What browsers and downloaders add to the name of a file.
+_DOWNLOADED = re.compile(
+    r"(?:\.(?:part|partial|download|crdownload|incomplete|aria2|tmp)|[ _-]*\(\d{1,2}\)|[ _-]+copy(?: \d)?)"
+    r"(?=(?:\.gguf)?$)",
+    re.IGNORECASE,
+)
+_SHOWN_SIZE = re.compile(r"[\s(\[~]+(\d+(?:\.\d+)?)\s*([TGM]i?B)[)\]]?$", re.IGNORECASE)  # beside a file, on its page
 MOST_LETTERS, QUOTES = 300, "`'\" \u2018\u2019\u201c\u201d"
 # Words that change no dimension.
 _NEUTRAL_WORDS = """
@@ -125,12 +142,15 @@ _ALIKE_WORDS = "abliterated abliteration uncensored heretic huihui derestricted 
 _ALIKE = frozenset(_ALIKE_WORDS.split())
 _PRUNED = frozenset({"reap", "reaped", "pruned", "prune", "pruning", "thrift", "slim", "slice", "sliced", "shrunk"})
 _DISTILLED = frozenset({"distill", "distilled", "distil", "distillation", "distillate"})
+_TEACHERS = frozenset({"claude", "opus", "sonnet", "haiku", "fable", "mythos", "gemini", "chatgpt", "gpt", "grok"})
+_STUDENTS = ("qwen", "qwq", "llama", "mistral", "ministral", "gemma", "phi", "granite", "smollm", "olmo", "yi")
 _NO_MODEL = {  # what a file is instead of a model
     **dict.fromkeys(("mmproj", "clip"), "the file for images"),
-    **dict.fromkeys(("lora", "qlora", "adapter"), "an adapter"),
+    **dict.fromkeys(("lora", "qlora", "adapter", "dora"), "an adapter"),
     **dict.fromkeys(("eagle", "eagle3", "dflash", "draft", "drafter", "speculator"), "a draft model"),
     **dict.fromkeys(("embedding", "embed", "reranker", "tokenizer"), "no language model"),
 }
+_ADAPTERS, _MERGED = frozenset({"lora", "qlora", "adapter", "dora"}), frozenset({"merged", "merge", "fused", "baked"})
 # Of another shape, or of one that no word says.
 _OTHER = frozenset({"omni", "audio", "tts", "asr", "tiny", "random", "dummy", "mini", "toy", "cloud", "onnx"})
 _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
@@ -143,6 +163,7 @@ _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
 _OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
+LEAST_BITS = 0.9  # of a weight, in a file
 PRUNED_LEAST = 0.03  # of all weights: less than one twentieth of the experts
 SAME_ACTIVE = 0.72  # of the weights of a token: published ones leave out embeddings, or are rounded
 TO_GIVE = "give its config.json or a GGUF file of it (the header is enough), or a name from `sim model list`"
@@ -155,7 +176,8 @@ class Asked:
     model: a name of the table. quant: a plain name, such as ud-q4_k_xl; empty if the text says none.
     size_bytes: of the whole file, if the text gives it. uploader: the owner of the repository, in small letters.
     repository: as written, without the quantization. said: what was taken for what, a sentence each. experts: of a
-    layer, if some of the model's were removed; 0 for all.
+    layer, if some of the model's were removed; 0 for all. shown: whether the size stands beside the name of a file, as
+    pages show it, rounded.
     """
 
     model: str
@@ -165,6 +187,7 @@ class Asked:
     repository: str = ""
     said: tuple[str, ...] = ()
     experts: int = 0
+    shown: bool = False
 
 
 class _Match(NamedTuple):
@@ -185,6 +208,7 @@ def asked(text: str) -> Asked | None:
     if len(text) > MOST_LETTERS or "\0" in text:
         return None
     plain, at, size_text = _plain(_of_command(text))
+    plain, shown_size = _beside(plain)
     where = _owner(plain)
     parts = [part for part in _PARTS.split(plain.lower()) if part.strip()]
     words, starts = _words(parts)
@@ -204,21 +228,35 @@ def asked(text: str) -> Asked | None:
     left = [at for at in range(_own_part(starts, chosen.first), len(words)) if at not in taken]
     quant = _quantization(text, chosen, words, quants, left)
     experts = _experts(text, chosen, words[_own_part(starts, chosen.first) :])
-    unknown = _checked(text, chosen, [words[at] for at in left], words)
+    lessons = _lessons(words, _own_part(starts, chosen.first), chosen)
+    left = [at for at in left if at not in lessons]
+    unknown = _checked(
+        text,
+        chosen,
+        [words[at] for at in left],
+        words,
+        matrix=_is_matrix([word for word, part in zip(words, starts, strict=True) if part == starts[-1]]),
+        taught=bool(lessons),
+    )
     size_bytes = None
     if at:
         as_quant = quantizations_in(_WORD.findall(size_text.lower()))
         if as_quant and not quant and not re.match(r"\s*[\d.]+\s*[kmgt]i?b", size_text.lower()):
             quant = as_quant[0].name  # LM Studio's model@quantization
         else:
-            size_bytes = _size(text, size_text, chosen.model)
+            size_bytes = _size(text, size_text, chosen.model, quant)
+    if shown_size and quant and not size_bytes:
+        size_bytes = _size(text, shown_size, chosen.model, quant)
     if not quant and not size_bytes:
         _refuse_unsaid(text, chosen.model, unknown, mlx=mlx)
+    unknown = [*unknown, *(words[at] for at in lessons)]
     said = _said(text, chosen, unknown, [words[at] for at in left], experts)
     if quant == "q4_k_m" and "int4" in words:
         said = (*said, "int4 of Ollama's is taken as q4_k_m")
     if quant in _BARE and f"ds4-{quant}" not in named_models()[chosen.model].quants:
         said, quant = (*said, f"{quant} is taken as {_BARE[quant]}"), _BARE[quant]
+    if quant in ("bf16", "f16") and _is_repository(chosen, plain, words):
+        said, quant = (*said, f"without GGUF in its name, {quant} is taken as that of safetensors"), BF16_SAFETENSORS
     return Asked(
         model=chosen.model,
         quant=quant,
@@ -227,7 +265,15 @@ def asked(text: str) -> Asked | None:
         repository=where,
         said=said,
         experts=experts,
+        shown=bool(shown_size),
     )
+
+
+def _is_repository(chosen: _Match, plain: str, words: list[str]) -> bool:
+    """Whether a name in 16 bits is a repository of safetensors, whose experts have other bytes than in a GGUF file."""
+    model = named_models()[chosen.model]
+    said = re.search(r"[-_.](?:bf16|fp?16)(?=$|[-_./])", plain.lower().partition(":")[0])
+    return model.arch in NATIVE_MXFP4 and bool(said) and "gguf" not in plain.lower() and "mlx" not in words
 
 
 def _of_command(text: str) -> str:
@@ -250,11 +296,20 @@ def _plain(text: str) -> tuple[str, str, str]:
     return _PROGRAMS.sub(" ", plain), at, size_text
 
 
+def _beside(plain: str) -> tuple[str, str]:
+    """A text without what a download adds to a file's name; and the size that is shown behind a quantization."""
+    plain = _DOWNLOADED.sub("", _DOWNLOADED.sub("", plain))
+    size = _SHOWN_SIZE.search(plain)
+    if size is None or not says_quantization(plain[: size.start()]):
+        return plain, ""
+    return _DOWNLOADED.sub("", plain[: size.start()]), f"{size[1]}{size[2]}"
+
+
 def means_model(text: str) -> bool:
     """Whether a text that names no file is about a model: it holds a known name, a quantization, or a model's file."""
     if text.lower().endswith((".gguf", "config.json", ".safetensors")):
         return True
-    if _OF_TRACES.search(text):
+    if OF_TRACES.search(text):
         return False
     try:
         return asked(text) is not None or says_quantization(text)
@@ -418,11 +473,39 @@ def _quantizations(words: list[str], starts: list[int], *, uploader: str, mlx: b
     return []
 
 
-def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> list[str]:
-    """The words that say nothing known. Raises BadInput for words of other dimensions."""
+def _is_matrix(words: list[str]) -> bool:
+    """Whether the words of a file's name say that it is an importance matrix."""
+    ends = [word for word in words if word not in ("gguf", "dat", "file")]
+    return "imatrix" in (*ends[:1], *ends[-1:]) and words[-1:] != ["gguf"] and not quantizations_in(words)
+
+
+def _lessons(words: list[str], first: int, chosen: _Match) -> range:
+    """The words that say from which other model's text a model was distilled, if it is named first itself.
+
+    Only models that nobody can download are teachers alone: in DeepSeek-R1-Distill-Qwen, the student follows.
+    """
+    behind = words[chosen.end :]
+    distilled = [at for at, word in enumerate(behind) if word in _DISTILLED]
+    teachers = [at for at, word in enumerate(behind) if word in _TEACHERS]
+    students = [word for word in behind if _TOTAL.fullmatch(word) or word.startswith(_STUDENTS)]
+    if not distilled or not teachers or students or not all(map(_says_little, words[first : chosen.first])):
+        return range(0)
+    if teachers[0] > distilled[0] and behind[distilled[0] + 1] not in ("from", "of", "by"):
+        return range(0)
+    last = max(distilled[-1], teachers[-1])
+    while last + 1 < len(behind) and re.fullmatch(r"v?\d+(\.\d+)?", behind[last + 1]):
+        last += 1
+    return range(chosen.end, chosen.end + last + 1)
+
+
+def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, matrix: bool, taught: bool) -> list[str]:
+    """The words that say nothing known. Raises BadInput for words of other dimensions.
+
+    matrix: whether the file is an importance matrix. taught: whether the model was trained on another one's text.
+    """
     model = named_models()[chosen.model]
     for word in words:
-        if word in _NO_MODEL:
+        if word in _NO_MODEL and not (word in _ADAPTERS and _MERGED & set(words)):
             raise _unsure(text, f"is {_NO_MODEL[word]} of {chosen.name}; give the model itself")
     if "latest" in words:
         left = [*left, *filter(None, [OLLAMA.get(chosen.name)])]
@@ -454,14 +537,14 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
                 raise _unsure(
                     text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
                 )
-        elif _says_little(word) or chosen.name.startswith(word) or word in chosen.name.split("-") or word in _PRUNED:
+        elif _says_little(word) or _begins(word, chosen.name) or word in chosen.name.split("-") or word in _PRUNED:
             continue  # Qwen_Qwen3.6-35B-A3B, GLM-4.6-GGUF/GLM-160x19B-4.6
         else:
             unknown.append(word)
-    if "imatrix" in words[-1:] and not any(re.match(r"i?q\d", word) for word in words):
+    if matrix:
         raise _unsure(text, f"is the importance matrix of {chosen.name}; give the model itself")
     whole = any(_ACTIVE.fullmatch(word) for word in words)
-    if _DISTILLED & set(words) and not (sized and whole):
+    if _DISTILLED & set(words) and not (sized and whole) and not taught:
         raise _unsure(
             text, f"is distilled from {chosen.name} into a model of other dimensions, most are dense; {TO_GIVE}"
         )
@@ -472,8 +555,18 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
     return unknown
 
 
+def _sized(model: str) -> str:
+    """A model at a size that a file of it has, as an example: qwen3-30b-a3b@17GB."""
+    return f"{model}@{size_hint(named_models()[model])}"
+
+
 def _near(one: float, other: float, share: float) -> bool:
     return min(one, other) >= share * max(one, other)
+
+
+def _begins(word: str, name: str) -> bool:
+    """Whether a name begins with a whole word: `glm` of glm-4.6, `qwen` of qwen3, but not `mini` of minimax."""
+    return name.startswith(word) and not name[len(word) : len(word) + 1].isalpha()
 
 
 def _says_total(word: str) -> bool:
@@ -500,7 +593,7 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
         return "q4_k_m"
     if len(names) > 1:
         raise _unsure(
-            text, f"names several quantizations, {', '.join(names)}: give one, or the size of a mix: {model}@103GB"
+            text, f"names several quantizations, {', '.join(names)}: give one, or the size of a mix: {_sized(model)}"
         )
     if not names:
         return ""
@@ -511,42 +604,41 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
     if odd:
         raise _unsure(
             text,
-            f"{odd[0]!r} beside {names[0]} says that it is a mix of its own; give its size, such as {model}@103GB, or "
-            f"{model}:{names[0]}",
+            f"{odd[0]!r} beside {names[0]} says that it is a mix of its own; give its size, such as {_sized(model)}, "
+            f"or {model}:{names[0]}",
         )
     return names[0]
 
 
 def _says_little(word: str) -> bool:
-    return (
-        word in _NEUTRAL or word in _ALIKE or word in _PRUNED or bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
-    )
+    if word in _NEUTRAL or word in _ALIKE or word in _PRUNED or word in _ADAPTERS or word in _MERGED:
+        return True
+    return bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
 
 
 def _refuse_unsaid(text: str, model: str, unknown: list[str], *, mlx: bool) -> None:
     """Raise BadInput for a quantization that is meant, but not by a known name."""
     if mixed := [word for word in unknown if _MIXED.fullmatch(word)]:
-        raise _unsure(text, f"{mixed[0]!r} is no known quantization; give its size, such as {model}@103GB")
+        raise _unsure(text, f"{mixed[0]!r} is no known quantization; give its size, such as {_sized(model)}")
     if mlx and "mlx-4bit" in named_models()[model].quants:
         raise _unsure(
             text, f"is MLX's, of bits that its name does not say; give them, such as {model}:mlx-4bit, or its size"
         )
 
 
-def _size(text: str, given: str, model: str) -> int:
+def _size(text: str, given: str, model: str, quant: str) -> int:
     """The bytes behind the `@`. Raises BadInput for anything that cannot be the size of the model's file."""
     plain = re.sub(r"\s+", "", given)
     units = {unit.lower(): unit for unit in UNITS}
     number = re.fullmatch(r"([\d.]+)([A-Za-z]*)", plain)
     size = parse_size(number[1] + units.get(number[2].lower(), "")) if number else None
-    if number and number[2].lower() in ("tb", "tib"):
+    if number and number[2].lower() in ("tb", "tib") and re.fullmatch(r"\d+(\.\d+)?", number[1]):
         size = parse_size(f"{float(number[1]) * (1000 if len(number[2]) == 2 else 1024):g}G{number[2][1:]}")
     if size is None:
-        raise Malformed(f"{shown(text)}: {given.strip()!r} is no size; give it with its unit, such as {model}@103GB")
-    entry = named_models()[model]
-    weights = (entry.routed_params_b + entry.dense_params_b) * 1e9
+        raise Malformed(f"{shown(text)}: {given.strip()!r} is no size; give it with its unit, such as {_sized(model)}")
+    weights = file_weights_b(named_models()[model]) * 1e9
     bits = 8 * size / weights
-    if not 0.9 <= bits <= 33:
+    if not LEAST_BITS <= bits <= (F32_BITS if quant == "f32" else MOST_BITS):
         raise Malformed(
             f"{shown(text)}: {given.strip()} would be {bits:.2g} bits for each of {weights / 1e9:,.0f} billion weights "
             f"of {model}; is the unit right? Its files have {weights * 1.5 / 8e9:,.0f} to {weights * 16 / 8e9:,.0f} GB"

@@ -14,10 +14,14 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import (
     DENSE_ESTIMATED,
     ESTIMATED,
+    F32_BITS,
+    MOST_BITS,
     NamedModel,
     file_bytes,
+    file_weights_b,
     of_named,
     of_weights,
+    size_hint,
     table_notes,
 )
 from flashmoe_sim.geometry.quantizer import FALLBACK, OfMix, type_of
@@ -27,7 +31,7 @@ from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
 
 NEAREST = 2  # quantizations that are named for one without a recipe
-LEAST_BITS, MOST_BITS = 1.0, 33.0  # of a weight, in a file
+LEAST_BITS = 1.0  # of a weight, in a file
 # Quantizations that stand for a size: of their types, each about a quarter of a bit from the next.
 STANDING = (
     *("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq4_xs", "q3_k_m"),
@@ -56,7 +60,8 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
         return of_named(model, quant, name=name)
     recipe = _found(model, quant, uploader, asked)
     if recipe is None:
-        raise UnknownName(f"unknown quantization {quant!r}; give its size, such as {name.partition(':')[0]}@103GB")
+        sized = f"{name.partition(':')[0]}@{size_hint(model)}"
+        raise UnknownName(f"unknown quantization {quant!r}; give its size, such as {sized}")
     drafted = model.arch in WITH_DRAFTING or re.search(r"\bmtp\b", asked) is not None
     return of_recipe(model, recipe, quant, name=name, drafted=drafted and recipe.format in (GGUF, OF_IK))
 
@@ -94,10 +99,10 @@ def of_size(
     the size exactly.
     Raises OutOfRange for a size that no file of the model has.
     """
-    weights = (model.routed_params_b + model.dense_params_b + model.table_params_b) * 1e9
-    bits = 8 * size_bytes / weights
-    if not LEAST_BITS <= bits <= MOST_BITS:
-        least, most = (size(edge * weights / 8) for edge in (LEAST_BITS, MOST_BITS))
+    weights = file_weights_b(model) * 1e9
+    bits, most_bits = 8 * size_bytes / weights, F32_BITS if quant == "f32" else MOST_BITS
+    if not LEAST_BITS <= bits <= most_bits:
+        least, most = (size(edge * weights / 8) for edge in (LEAST_BITS, most_bits))
         raise OutOfRange(
             f"{size(size_bytes)} is {bits:.3g} bits a weight of {model.title}, whose files have {least} to {most}",
             advice="give the size of all parts of the file, with its unit",

@@ -108,7 +108,7 @@ def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["show"], "Missing argument 'SPEC'"),
         (["show", "nothing"], "unknown model 'nothing'"),
-        (["show", "kimi-k2:q9"], "unknown quantization of kimi-k2 'q9'; give its size, such as kimi-k2@103GB"),
+        (["show", "kimi-k2:q9"], "unknown quantization of kimi-k2 'q9'; give its size, such as kimi-k2@577GB"),
         (["show", "no/such/file.gguf"], "no such file"),
         (["show", "kimi-k2", "--io-split", "0"], "0 is not in the range 1<=x<=8"),
         (["show", "kimi-k2", "--io-split", "x"], "'x' is not a valid integer"),

@@ -333,5 +333,5 @@ def _proportional(scaled: ModelGeometry, like: ModelGeometry) -> None:
 
 def test_a_recipe_that_is_missing() -> None:
     assert not known(named_models()["olmoe-1b-7b"], "q4")
-    with pytest.raises(UnknownName, match="unknown quantization 'q4'; give its size, such as olmoe-1b-7b@103GB"):
+    with pytest.raises(UnknownName, match="unknown quantization 'q4'; give its size, such as olmoe-1b-7b@4GB"):
         geometry_of(named_models()["olmoe-1b-7b"], "q4", name="olmoe-1b-7b:q4")
