@@ -12,8 +12,16 @@ from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import NamedModel, is_name, model_names, named_model, named_models, of_size
-from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, of_these_sizes, plain_quantization, says_quantization
+from flashmoe_sim.geometry.named import NamedModel, file_bytes, is_name, model_names, named_model, named_models, of_size
+from flashmoe_sim.geometry.names import (
+    OF_TRACES,
+    TO_GIVE,
+    Asked,
+    asked,
+    of_these_sizes,
+    plain_quantization,
+    says_quantization,
+)
 from flashmoe_sim.geometry.no_model import check_model_file, check_model_folder
 from flashmoe_sim.geometry.pruned import with_experts
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
@@ -24,6 +32,7 @@ from flashmoe_sim.io.notes import TAKEN, Note
 from flashmoe_sim.io.sizes import exact_size, given_size
 
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|latest")  # the tag of a model with its size
+SAME_SHOWN, MOST_OFF = 0.03, 0.15  # how far the size that a page shows is from a quantization's
 MOST_ALIKE = 3  # known models that are named for one of their sizes
 NOT_HUGGING_FACE = frozenset({"ai", "library"})  # owners of Docker's and Ollama's
 
@@ -66,6 +75,17 @@ def load_model(spec: str | Path) -> ModelGeometry:
         return found
     check_model_file(path)
     return read_manifest(path)
+
+
+def is_path(text: str) -> bool:
+    """Whether a text looks like the path of a file: a folder that exists before a separator, or a known ending."""
+    folder, sign, _ = text.replace("\\", "/").rpartition("/")
+    if text.startswith(("./", "../", "~", "/", ".\\")) or re.match(r"[A-Za-z]:[/\\]", text):
+        return True
+    try:
+        return text.lower().endswith(".gguf") or bool(OF_TRACES.search(text) or (sign and os.path.isdir(folder)))
+    except ValueError:
+        return False
 
 
 def is_model_file(path: str) -> bool:
@@ -134,12 +154,39 @@ def _absent(spec: str | Path) -> ModelGeometry:
             f"unknown model {shown(spec, 90)}; {TO_GIVE}; if it is a fine-tune of {' or '.join(like[:MOST_ALIKE])}, "
             "give that name"
         ) from None
-    if any(sign in spec for sign in "/\\:") or spec.lower().endswith(".gguf") or says_quantization(spec):
-        raise Missing(f"{spec!r}: no such file, and no known model is named so; {TO_GIVE}") from None
+    if is_path(spec):
+        raise Missing(f"{shown(spec, 90)}: no such file, and no known model is named so; {TO_GIVE}") from None
+    if any(sign in spec for sign in "/\\:") or says_quantization(spec):
+        raise UnknownName(
+            f"{shown(spec, 90)}: no known model is named so: dense, or a mixture of experts that is not known here; "
+            f"{TO_GIVE}"
+        ) from None
     return named_model(spec)
 
 
+def _shown_size(spec: str, found: Asked) -> Asked:
+    """Without the size that a page shows beside a file, if its quantization has that size, and else as one of its own.
+
+    Raises BadInput if it cannot be the file's.
+    """
+    plain = replace(found, size_bytes=None, shown=False)
+    try:
+        usual = file_bytes(_of_asked(spec, plain))
+    except BadInput:
+        return replace(found, shown=False)
+    off = abs((found.size_bytes or 0) / usual - 1)
+    if off > MOST_OFF:
+        model, given = f"{found.model}:{found.quant}", exact_size(found.size_bytes or 0)
+        raise UnknownName(
+            f"{shown(spec, 90)}: {model} has {usual / 1e9:.3g} GB, not {given}; give {model}, or {model}@{given} if "
+            "that is the size of its file"
+        )
+    return plain if off < SAME_SHOWN else replace(found, shown=False)
+
+
 def _of_asked(spec: str, found: Asked) -> ModelGeometry:
+    if found.shown:
+        return _of_asked(spec, _shown_size(spec, found))
     if found.size_bytes:
         from flashmoe_sim.geometry.recipes import of_size as at_size
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.geometry.load import is_model_file, load_model
+from flashmoe_sim.geometry.load import is_model_file, is_path, load_model
 from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.geometry.names import means_model
@@ -35,7 +35,7 @@ from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
 from flashmoe_sim.trace.load import run_folder
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 
-ALIKE = 0.9  # of a bundled trace's name: a slip of the pen
+ALIKE, ALIKE_FILE = 0.9, 0.75  # of a bundled trace's name, or a file's: a slip of the pen
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +196,26 @@ def names_model(trace: object) -> bool:
     if sign and os.path.isdir(folder or sign):  # a path, no repository
         return trace.endswith((".gguf", "config.json"))
     return is_name(trace) or (not get_close_matches(trace, catalog(), n=1, cutoff=ALIKE) and means_model(trace))
+
+
+def means_model_not_trace(trace: object) -> bool:
+    """Whether what stands for a trace or a model is a model, or is more likely one: no file, and no slip of a trace's.
+
+    A verb that needs only one of them then speaks of models.
+    """
+    if names_model(trace):
+        return True
+    if not isinstance(trace, str) or trace in ("", "-", *catalog()) or os.path.lexists(trace) or is_path(trace):
+        return False
+    slip = get_close_matches(trace, catalog(), n=1, cutoff=ALIKE)
+    return (is_name(slip[0]) if slip else True) and not get_close_matches(trace, _here(), n=1, cutoff=ALIKE_FILE)
+
+
+def _here() -> list[str]:
+    try:
+        return os.listdir()
+    except OSError:
+        return []
 
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:

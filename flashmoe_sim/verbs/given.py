@@ -14,7 +14,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import Several
-from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
+from flashmoe_sim.residency.workload import Workload, find_geometry, means_model_not_trace, prepare
 from flashmoe_sim.sweep.plan import plan
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.bundled import catalog
@@ -64,7 +64,7 @@ def geometry_of(trace: Trace, model: Model | None) -> ModelGeometry | None:
 
 def trace_and_model(trace: Trace | None, model: Model | None) -> tuple[Trace | None, Model | None]:
     """For a verb that needs only one of them: a model's name in the place of the trace is the model."""
-    return (None, str(trace)) if model is None and names_model(trace) else (trace, model)
+    return (None, str(trace)) if model is None and means_model_not_trace(trace) else (trace, model)
 
 
 def workload_and_model(

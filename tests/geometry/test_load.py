@@ -55,7 +55,9 @@ def test_a_name_wins_over_a_folder_of_the_same_name(sidecar: Path, monkeypatch: 
     ("spec", "message"),
     [
         ("nothing.gguf", "no such file"),
-        ("a/b", "no such file"),
+        ("a/b", "no known model is named so"),
+        ("./a/b", "no such file"),
+        ("a/b.jsonl", "no such file"),
         (Path("kimi"), "no such file"),
         ("kimi", "did you mean 'kimi-k"),
         ("a\0b", "unknown model"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model, quantization_said
-from flashmoe_sim.geometry.named import file_bytes, model_names, named_model, named_models
+from flashmoe_sim.geometry.named import file_bytes, file_weights_b, model_names, named_model, named_models, size_hint
 from flashmoe_sim.geometry.names import Asked, asked, means_model
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, UnknownName
-from flashmoe_sim.residency.workload import names_model
+from flashmoe_sim.residency.workload import means_model_not_trace, names_model
 from tests.support import refused
 
 # Names as people wrote them in public threads, catalogues and file lists: `source_url` says where. `model` and `quant`
@@ -129,6 +129,23 @@ def test_no_wrong_model_is_taken() -> None:
         ("GLM-4.7-Flash-Q4KM", "glm-4.7-flash:q4_k_m"),
         ("qwen3-30b-a3", "qwen3-30b-a3b"),
         ("GLM-5 2-bit", "glm-5.2:mlx-2bit"),
+        ("Qwen3-30B-A3B-Q4_K_M (1).gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M(12).gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M - Copy.gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M.gguf.part", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M (1).gguf.crdownload", "qwen3-30b-a3b:q4_k_m"),
+        ("GLM-4.7-Flash-Claude-Opus-4.5-High-Reasoning-Distill-GGUF", "glm-4.7-flash"),
+        ("TeichAI/GLM-4.7-Flash-Claude-Opus-4.5-High-Reasoning-Distill-GGUF:Q8_0", "glm-4.7-flash:q8_0"),
+        ("GLM-4.7-Flash-Distilled-from-Claude-Opus-4.5", "glm-4.7-flash"),
+        ("gpt-oss-20b-claude-4-sonnet-distill-GGUF", "gpt-oss-20b"),
+        ("Qwen3-30B-A3B-lora-merged-q5_k_m.gguf", "qwen3-30b-a3b:q5_k_m"),
+        ("glm-4.6-qlora-merged-q5_k_m.gguf", "glm-4.6:q5_k_m"),
+        ("Qwen3-30B-A3B-imatrix-Q4_K_M.gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("huihui-ai/Huihui-gpt-oss-20b-BF16-abliterated", "gpt-oss-20b:bf16-safetensors"),
+        ("unsloth/gpt-oss-120b-BF16", "gpt-oss-120b:bf16-safetensors"),
+        ("unsloth/gpt-oss-20b-GGUF:BF16", "gpt-oss-20b:bf16"),
+        ("gpt-oss-20b-BF16.gguf", "gpt-oss-20b:bf16"),
+        ("ai/gpt-oss:20B-F16", "gpt-oss-20b:f16"),
         ("hunyuan", "ask"),
         ("Qwen3-30B-A3B-Thinking-2507-Deepseek-v3.1-Distill-Q4_K_M.gguf", "qwen3-30b-a3b:q4_k_m"),
         ("2imi9/gpt-oss-20B-NVFP4A16-BF16", "gpt-oss-20b:nvfp4"),
@@ -186,7 +203,24 @@ def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> Non
         ("x/Qwen3.5-397B-A17B-VQ-2.2bpw", "'vq' beside exl3-2.2bpw says that it is a mix of its own"),
         (
             "Kimi-K2.6-SmartQuant-V2.gguf",
-            "'smartquant' is no known quantization; give its size, such as kimi-k2.5@103GB",
+            "'smartquant' is no known quantization; give its size, such as kimi-k2.5@578GB",
+        ),
+        ("MiniMax-M2-mini", "'mini' may say another than minimax-m2.1"),
+        ("glm-4.6-mini", "'mini' may say another than glm-4.6"),
+        ("MiniMax-M2.5-Mini-GGUF:Q4_K_M", "'mini' may say another"),
+        ("unsloth/Qwen3-30B-A3B-GGUF/imatrix_unsloth.gguf_file", "is the importance matrix of qwen3-30b-a3b"),
+        ("mradermacher/Qwen3-30B-A3B-i1-GGUF/imatrix.dat", "is the importance matrix"),
+        ("Qwen3-30B-A3B.imatrix.gguf", "is the importance matrix"),
+        ("glm-4.6-lora-q5_k_m.gguf", "is an adapter of glm-4.6"),
+        ("GLM-4.7-Flash-Distill-Qwen", "is distilled from glm-4.7-flash"),
+        ("DeepSeek-R1-0528-Distill-Qwen3", "is distilled from deepseek-r1"),
+        ("DeepSeek-R1-Distill-Claude", "is distilled from deepseek-r1"),
+        ("Qwen2.5-GLM-4.7-Flash-Claude-Distill", "is distilled from glm-4.7-flash"),
+        ("GLM-4.7-Flash-Claude-Distill-Qwen3-8B", "8b is not the size"),
+        ("GLM-4.7-Flash-Claude-Distill-Llama", "is distilled from glm-4.7-flash"),
+        (
+            "Qwen3-30B-A3B-Q4_K_M 24 GB",
+            "has 18.6 GB, not 24GB; give qwen3-30b-a3b:q4_k_m, or qwen3-30b-a3b:q4_k_m@24GB",
         ),
         ("mlx-community/GLM-5.1", "of bits that its name does not say; give them, such as glm-5.1:mlx-4bit"),
     ],
@@ -197,18 +231,48 @@ def test_what_is_asked_for(text: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["Llama-3.3-70B-Instruct-Q4_K_M.gguf", "test.gguf", "Jamba-Mini-1.7-Q8_0.gguf", "/models/phi-4", "./a/b"]
+)
+def test_a_file_that_is_not_there(text: str) -> None:
+    assert asked(text) is None
+    with refused(Missing, "no such file, and no known model is named so; give its config.json or a GGUF file of it"):
+        load_model(text)
+
+
+@pytest.mark.parametrize("text", ["unsloth/Qwen3-8B-GGUF:Q4_K_M", "a/b", "microsoft/phi-4", "Qwen/QwQ-32B"])
+def test_a_repository_that_is_not_known(text: str) -> None:
+    assert asked(text) is None
+    with refused(UnknownName, "no known model is named so: dense, or a mixture of experts that is not known here"):
+        load_model(text)
+
+
+@pytest.mark.parametrize(
     "text",
     [
-        "unsloth/Qwen3-8B-GGUF:Q4_K_M",
-        "Llama-3.3-70B-Instruct-Q4_K_M.gguf",
-        "test.gguf",
-        "Jamba-Mini-1.7-Q8_0.gguf",
-        "a/b",
+        *("phi-4", "QwQ-32B", "Hermes-4-405B", "Seed-OSS-36B", "llama3", "gemma-3-27b-it", "glm-4.8"),
+        *("Qwen3.5-9B-abliterated", "Qwen3.5-4B", "gemma-4-E2B-it", "gemma-4-12b", "gpt-oss-240b"),
     ],
 )
-def test_a_model_that_is_not_known(text: str) -> None:
-    assert asked(text) is None
-    with refused(Missing, "no known model is named so; give its config.json or a GGUF file of it"):
+def test_a_dense_or_unknown_model_is_not_taken_for_a_likely_one(text: str) -> None:
+    line = "dense, or a mixture of experts that is not known here; `sim model list` lists all that are known"
+    with refused(UnknownName, f"unknown model {text.lower()!r}: {line}"):
+        load_model(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "qwen3",
+            "did you mean 'qwen3-235b-a22b', 'qwen3-30b-a3b', 'qwen3-coder-480b-a35b', 'qwen3-next-80b-a3b', ",
+        ),
+        ("llama4", "did you mean 'llama-4-maverick' or 'llama-4-scout'? `sim model list` lists all"),
+        ("kimi", "did you mean 'kimi-k2', 'kimi-k2.5' or 'kimi-k3'?"),
+        ("deepsek-v3", "did you mean 'deepseek-v3'?"),
+    ],
+)
+def test_the_known_models_that_begin_so(text: str, line: str) -> None:
+    with refused(UnknownName, f"unknown model {text!r}; {line}"):
         load_model(text)
 
 
@@ -235,6 +299,44 @@ def test_a_size_is_that_of_the_whole_file(size: str, size_bytes: int) -> None:
     assert any("the size is given" in note for note in model.notes)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Qwen3-30B-A3B-Q4_K_M 18.6 GB",
+        "Qwen3-30B-A3B-Q4_K_M.gguf (18.6 GB)",
+        "unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M\t17.3 GiB",
+        "Qwen3-30B-A3B-Q4_K_M (1).gguf 18.63GB",
+    ],
+)
+def test_the_size_that_a_page_shows_beside_a_file(text: str) -> None:
+    assert load_model(text).layers == named_model("qwen3-30b-a3b:q4_k_m").layers
+
+
+def test_a_size_beside_a_file_that_is_a_mix_of_its_own() -> None:
+    model = load_model("Qwen3-30B-A3B-Q4_K_M 20.1 GB")
+    assert (model.name, file_bytes(model)) == ("qwen3-30b-a3b@20.1GB", 20_100_000_000)
+
+
+def test_a_repository_in_16_bits_has_experts_in_16_bits() -> None:
+    """21 billion weights: no GGUF file of gpt-oss has them so."""
+    assert file_bytes(load_model("huihui-ai/Huihui-gpt-oss-20b-BF16-abliterated")) == pytest.approx(41.8e9, rel=0.01)
+    assert file_bytes(load_model("unsloth/gpt-oss-20b-GGUF:BF16")) == pytest.approx(13.8e9, rel=0.01)
+
+
+@pytest.mark.parametrize("name", named_models())
+def test_the_size_in_a_hint_is_one_of_the_model(name: str) -> None:
+    size = size_hint(named_models()[name])
+    assert file_bytes(load_model(f"{name}@{size}")) == int(size.removesuffix("GB")) * 10**9
+    most = round(2 * file_weights_b(named_models()[name]))
+    assert file_bytes(load_model(f"{name}@{most}GB")) == most * 10**9
+    with refused(Malformed, "bits for each of"):
+        load_model(f"{name}@{most * 1.1:.1f}GB")
+
+
+def test_32_bits_have_twice_the_size() -> None:
+    assert file_bytes(load_model("qwen3-30b-a3b:f32@122GB")) == 122 * 10**9
+
+
 def test_a_size_with_a_quantization_keeps_its_proportions() -> None:
     scaled, own = load_model("qwen3-30b-a3b:q8_0@40GB"), named_model("qwen3-30b-a3b:q8_0")
     assert scaled == load_model("qwen3-30b-a3b@40GB:q8_0")
@@ -244,11 +346,13 @@ def test_a_size_with_a_quantization_keeps_its_proportions() -> None:
 @pytest.mark.parametrize(
     ("size", "line"),
     [
-        ("103", "'103' is no size; give it with its unit, such as qwen3-235b-a22b@103GB"),
+        ("103", "'103' is no size; give it with its unit, such as qwen3-235b-a22b@132GB"),
         ("", "'' is no size"),
         ("many GB", "'many GB' is no size"),
         ("103MB", "103MB would be 0.0035 bits for each of 235 billion weights of qwen3-235b-a22b; is the unit right?"),
         ("103TB", "bits for each"),
+        ("500GB", "500GB would be 17 bits for each of 235 billion weights"),
+        ("1.2.3TB", "'1.2.3TB' is no size"),
     ],
 )
 def test_a_size_that_cannot_be(size: str, line: str) -> None:
@@ -341,6 +445,18 @@ def test_a_trace_is_no_model() -> None:
     assert means_model("nothing.gguf")
     for text in ("runs/qwen3-30b-a3b/route.csv", "qwen3-30b-a3b.jsonl.gz", "python-256", "my-run"):
         assert not means_model(text)
+
+
+def test_a_model_is_likelier_than_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where either may stand: only paths, files and slips of their names and of bundled traces speak of traces."""
+    (tmp_path / "good").write_text("")
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for text in ("qwen3", "llama3", "gpt-oss-120", "foo/bar", "phi-4", "Qwen3.5-9B-abliterated"):
+        assert means_model_not_trace(text)
+    traces = ("good", "goood", "pyton-256", "gpt-oss-120b", "qwen3-30b-phne", "runs/none", "none.jsonl")
+    for other in (*traces, "-", "", "./x"):
+        assert not means_model_not_trace(other)
 
 
 def test_in_the_place_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
