@@ -56,6 +56,7 @@ SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"} | {
 }
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
+_SIZED = frozenset({"micro", "nano", "mini", "tiny", "small", "medium", "large", "lite", "ultra", "super"})
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MOST_NAMED, ALIKE = 4, 0.65  # names in a message; letters that a name shares with a known one
 SAME_SIZE = 0.85  # of the weights that a name gives
@@ -358,6 +359,7 @@ def _has_numbers(text: str, known: str) -> bool:
     words = _words(text)
     others = [word for word in words if not _SIZE.fullmatch(word)]
     same = set(_NUMBER.findall(" ".join(others))) <= set(_NUMBER.findall(known))
+    same = same and _SIZED & set(words) <= set(_words(known))
     return same and of_size(model_names().get(known, known), words)
 
 

@@ -121,8 +121,8 @@ _SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+|-split-[a-z])?$|\.safetensors$|-\d
 _PARTS = re.compile(r"[/\\:]")
 # What browsers and downloaders add to the name of a file.
 _DOWNLOADED = re.compile(
-    r"(?:\.(?:part|partial|download|crdownload|incomplete|aria2|tmp)|[ _-]*\(\d{1,2}\)|[ _-]+copy(?: \d)?)"
-    r"(?=(?:\.gguf)?$)",
+    r"(?:\.(?:part|partial|download|crdownload|incomplete|aria2|tmp)|:zone\.identifier|[ _-]*\(\d{1,2}\)"
+    r"|[ _-]+(?:copy|kopie|copie|copia)(?: \d)?)(?=(?:\.gguf)?$)",
     re.IGNORECASE,
 )
 _SHOWN_SIZE = re.compile(r"[\s(\[~]+(\d+(?:\.\d+)?)\s*([TGM]i?B)[)\]]?$", re.IGNORECASE)  # beside a file, on its page

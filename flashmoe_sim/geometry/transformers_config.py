@@ -26,6 +26,7 @@ FILE_NAME = "config.json"
 QUANTIZED, INDEX = "hf_quant_config.json", "model.safetensors.index.json"  # files beside it
 MOST_BYTES = 32 * 2**20
 MOST_NESTED = 3
+SAME_OUTSIDE = 0.1  # of the weights outside the experts, of which some published totals are rounded
 SAME_BYTES = 0.01  # of a file, outside the experts, that are as good as equal
 AS_MIXED = ("mxfp4-q8", "mxfp4-q4")  # quantizations that configs of MLX write module by module
 USUAL = "q4_k_m"
@@ -152,7 +153,9 @@ def _is_of(shape: ConfigShape, model: NamedModel) -> bool:
         getattr(shape, what) == getattr(model, what)
         for what in ("arch", "blocks", "experts", "top_k", "hidden", "width", "gated", "tied")
     )
-    return same and shape.moe_layers == model.layer_numbers and (model.vocab in (0, shape.vocab) or not shape.vocab)
+    same = same and shape.moe_layers == model.layer_numbers and (model.vocab in (0, shape.vocab) or not shape.vocab)
+    counted = shape.dense_b if shape.vocab else 0.0  # such as a shared expert that the known model has not
+    return same and (not counted or abs(counted / model.dense_params_b - 1) <= SAME_OUTSIDE)
 
 
 def _chosen(names: list[str], *hints: str) -> str:

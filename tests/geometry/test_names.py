@@ -132,6 +132,8 @@ def test_no_wrong_model_is_taken() -> None:
         ("Qwen3-30B-A3B-Q4_K_M (1).gguf", "qwen3-30b-a3b:q4_k_m"),
         ("Qwen3-30B-A3B-Q4_K_M(12).gguf", "qwen3-30b-a3b:q4_k_m"),
         ("Qwen3-30B-A3B-Q4_K_M - Copy.gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M - Kopie.gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("Qwen3-30B-A3B-Q4_K_M.gguf:Zone.Identifier", "qwen3-30b-a3b:q4_k_m"),
         ("Qwen3-30B-A3B-Q4_K_M.gguf.part", "qwen3-30b-a3b:q4_k_m"),
         ("Qwen3-30B-A3B-Q4_K_M (1).gguf.crdownload", "qwen3-30b-a3b:q4_k_m"),
         ("GLM-4.7-Flash-Claude-Opus-4.5-High-Reasoning-Distill-GGUF", "glm-4.7-flash"),
@@ -205,6 +207,7 @@ def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> Non
             "Kimi-K2.6-SmartQuant-V2.gguf",
             "'smartquant' is no known quantization; give its size, such as kimi-k2.5@578GB",
         ),
+        ("deepseek-r1:14b-qwen-distill-q4_K_M", "14b is not the size of deepseek-r1"),
         ("MiniMax-M2-mini", "'mini' may say another than minimax-m2.1"),
         ("glm-4.6-mini", "'mini' may say another than glm-4.6"),
         ("MiniMax-M2.5-Mini-GGUF:Q4_K_M", "'mini' may say another"),
@@ -250,6 +253,7 @@ def test_a_repository_that_is_not_known(text: str) -> None:
     "text",
     [
         *("phi-4", "QwQ-32B", "Hermes-4-405B", "Seed-OSS-36B", "llama3", "gemma-3-27b-it", "glm-4.8"),
+        *("granite-4.0-h-micro", "phi-3.5-mini", "trinity-nano", "NVIDIA-Nemotron-Nano-9B-v2", "GLM-4-9B"),
         *("Qwen3.5-9B-abliterated", "Qwen3.5-4B", "gemma-4-E2B-it", "gemma-4-12b", "gpt-oss-240b"),
     ],
 )
@@ -353,6 +357,7 @@ def test_a_size_with_a_quantization_keeps_its_proportions() -> None:
         ("103TB", "bits for each"),
         ("500GB", "500GB would be 17 bits for each of 235 billion weights"),
         ("1.2.3TB", "'1.2.3TB' is no size"),
+        ("1TB", "1TB would be 34 bits"),
     ],
 )
 def test_a_size_that_cannot_be(size: str, line: str) -> None:
@@ -480,3 +485,8 @@ def test_in_the_place_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_odd_texts(text: str) -> None:
     assert asked(text) is None
+
+
+def test_a_size_behind_a_quantization_is_checked_too() -> None:
+    with refused(Malformed, "1TB would be 23 bits for each of"):
+        load_model("glm-4.6:q4_k_m@1TB")

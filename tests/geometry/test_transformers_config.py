@@ -387,6 +387,13 @@ def test_layers_with_experts_that_are_none_or_not_known(tmp_path: Path, more: di
         loaded(tmp_path / "snapshot", QWEN3 | more)
 
 
+def test_weights_outside_the_experts_tell_models_apart(tmp_path: Path) -> None:
+    """A shared expert that Qwen3-30B-A3B has not."""
+    found = loaded(tmp_path / "own", QWEN3 | {"shared_expert_intermediate_size": 768})
+    assert found.name == "own/config.json:q4_k_m"
+    assert any("is of no known model" in note for note in found.notes)
+
+
 def test_unknown_fields_of_a_known_model_are_named(tmp_path: Path) -> None:
     more = {"num_zero_experts": 64, "moe_new_router": True, "latent_moe_dim": 512, "router_aux_loss_coef": 0.1}
     found = loaded(tmp_path / "snapshot", QWEN3 | more)
