@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -219,6 +220,23 @@ def test_another_choice_has_its_command(site: Path, browser: Browser, name: str)
     assert f"does not hold {label}" in said
     assert value in (text(browser, "#note code") or "")
     assert (text(browser, "#note code") or "").startswith("sim recommend gpt-oss-20b --machine ")
+
+
+@needs_browser
+def test_rows_name_their_files_where_files_differ(site: Path, browser: Browser, table: pl.DataFrame) -> None:
+    file = pl.col("file").str.split(":").list.last()
+    for model in ("glm-4.5-air", "gpt-oss-20b"):
+        show(browser, address(site, model=model))
+        there = pl.col("machine").str.ends_with(f"ddr4-3200x2 + 64GiB + {DRIVE}") | ~pl.col("machine").str.contains(
+            DRIVE
+        )
+        shown = there & (pl.col("tok_s") >= LEAST_TOK_S)
+        files = Counter(table.filter((pl.col("model") == model) & shown).select(file).to_series())
+        said = browser.run("return [...document.querySelectorAll('#cards th small')].map(one => one.textContent)")
+        named = Counter(one.partition("; ")[0] for one in said if "; " in one)
+        assert named == (files if len(files) > 1 else Counter())
+        assert len(said) == files.total()
+        assert ("Files differ" in (text(browser, "#with-what") or "")) == bool(named)
 
 
 @needs_browser

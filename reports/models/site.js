@@ -65,11 +65,11 @@ const failed = (name, chosen) =>
   say(`The answers in data/${name}.js did not load, or are damaged: load the page again. In a terminal:`, command(chosen));
 
 const rowOf = (chosen, label, speed) => {
-  const [tokS, range, lo, mid, hi, engine] = speed;
+  const [tokS, range, lo, mid, hi, engine, file] = speed;
   const row = document.createElement("tr");
   const link = Object.assign(document.createElement("a"), { href: hashOf(chosen), textContent: label });
   const name = Object.assign(document.createElement("th"), { scope: "row" });
-  name.append(link, Object.assign(document.createElement("small"), { textContent: engine }));
+  name.append(link, Object.assign(document.createElement("small"), { textContent: file ? `${file}; ${engine}` : engine }));
   const cell = Object.assign(document.createElement("td"), { className: "speed-cell" });
   cell.append(Object.assign(document.createElement("b"), { textContent: tokS }));
   cell.append(Object.assign(document.createElement("small"), { textContent: range }));
@@ -116,9 +116,12 @@ const showTables = async (chosen) => {
     return { chosen: other, label, speed: speeds[chosen.model][place(other)] };
   });
   const own = [...known.cards, ...known.whole].find(({ key }) => (key || "none") === chosen.on).label;
-  fill(document.getElementById("cards"), machines.filter(({ speed }) => speed.length), own);
+  const fast = machines.filter(({ speed }) => speed.length);
+  fill(document.getElementById("cards"), fast, own);
   const type = known.ram.find((one) => one.key === ram.ram).label;
-  document.getElementById("with-what").textContent = `${chosen.model}; cards with ${ram.gib} GB of ${type}`;
+  const files = new Set(fast.map(({ speed }) => speed[6])).size > 1
+    ? ". Files differ: a smaller one is taken where the usual one does not run, and may be faster there" : "";
+  document.getElementById("with-what").textContent = `${chosen.model}; cards with ${ram.gib} GB of ${type}${files}`;
   document.getElementById("tables").hidden = false;
 };
 

@@ -44,7 +44,8 @@ def build(folder: Path, rows: pl.DataFrame) -> None:
     for (model,), some in rows.group_by("model", maintain_order=True):
         of = {row["machine"]: row for row in some.iter_rows(named=True)}
         each = [of[place] for place in places]
-        speeds[str(model)] = [_speed(row) for row in each]
+        differ = len({row["file"] for row in each if row["file"]}) > 1
+        speeds[str(model)] = [_speed(row, says_file=differ) for row in each]
         _write(
             folder, str(model), {"lines": (lines := _Lines()).texts, "cards": [lines.of(_html(row)) for row in each]}
         )
@@ -96,12 +97,25 @@ def _html(row: dict[str, Any]) -> str:
     )
 
 
-def _speed(row: dict[str, Any]) -> list[Any]:
-    """As tables show it: speed, range, places on the strip in per cent, engine; empty if too slow, or nothing runs."""
+def _quantization(row: dict[str, Any]) -> str:
+    return str(row["file"]).partition(":")[2]
+
+
+def _speed(row: dict[str, Any], *, says_file: bool) -> list[Any]:
+    """As tables show it: speed, range, places on the strip in per cent, engine, and the file if that is said.
+
+    Empty if it is too slow, or nothing runs.
+    """
     if row["card"] is None or row["tok_s"] < LEAST_TOK_S:
         return []
     card, ends = json.loads(row["card"]), (row["tok_s_lo"], row["tok_s"], row["tok_s_hi"])
-    return [card["speed"], card["likely"], *map(_place, ends), row["engine"]]
+    return [
+        card["speed"],
+        card["likely"],
+        *map(_place, ends),
+        row["engine"],
+        *([_quantization(row)] if says_file else []),
+    ]
 
 
 def _place(tok_s: float) -> int:
