@@ -240,6 +240,20 @@ def test_rows_name_their_files_where_files_differ(site: Path, browser: Browser, 
 
 
 @needs_browser
+@pytest.mark.parametrize(("on", "said"), [("rtx-3060", True), ("m4-16", False), ("rtx-5090", False)])
+def test_an_answer_that_reads_the_drive_says_that_no_system_was_named(
+    site: Path, browser: Browser, on: str, said: bool
+) -> None:
+    show(browser, address(site, model="gpt-oss-20b" if on == "rtx-5090" else "gpt-oss-120b", on=on, gib="32"))
+    below = text(browser, ".card .below") or ""
+    assert ("No operating system was named" in below) == said
+    if said:
+        line = text(browser, ".card .below code") or ""
+        assert line == (text(browser, ".card footer code") or "").removesuffix("'") + " + windows'"
+        assert "`" not in below
+
+
+@needs_browser
 @pytest.mark.parametrize("damage", ["missing", "cut off", "changed"])
 def test_damaged_data_are_a_sentence(table: pl.DataFrame, tmp_path: Path, browser: Browser, damage: str) -> None:
     build(tmp_path, table.filter(pl.col("model").is_in(["gpt-oss-120b", "gpt-oss-20b"])))

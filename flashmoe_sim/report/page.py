@@ -176,9 +176,9 @@ def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def card_html(card: AnswerCard, *, level: int) -> str:
-    """The card alone. level: of its heading."""
-    return template("card.html.j2").render(card=card, level=level)
+def card_html(card: AnswerCard, *, level: int, below_parts: str = "") -> str:
+    """The card alone. level: of its heading. below_parts: a sentence below what a token waits for."""
+    return template("card.html.j2").render(card=card, level=level, below_parts=below_parts)
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from flashmoe_sim.geometry.named import model_names
+from flashmoe_sim.io.cells import WAITS
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.written import find_part
 from flashmoe_sim.report.page import card_html, preview, template
@@ -34,6 +35,8 @@ OTHERWISE = {  # what only the command answers; the first of each is what the ta
         "--objective both --prompt-tokens 4096": "both",
     },
 }
+READS = WAITS["read"][1]
+SYSTEMS = "No operating system was named, and Windows and Linux read a file at different speeds"
 
 
 def build(folder: Path, rows: pl.DataFrame) -> None:
@@ -50,10 +53,11 @@ def build(folder: Path, rows: pl.DataFrame) -> None:
             folder, str(model), {"lines": (lines := _Lines()).texts, "cards": [lines.of(_html(row)) for row in each]}
         )
     _write(folder, "speeds", speeds)
-    first = card_in(rows.row(by_predicate=(pl.col("model") == FIRST[0]) & (pl.col("machine") == FIRST[1]), named=True))
+    row = rows.row(by_predicate=(pl.col("model") == FIRST[0]) & (pl.col("machine") == FIRST[1]), named=True)
+    first = card_in(row)
     (folder / "preview.png").write_bytes(preview(first))
     page = template("site.html.j2", HERE).render(
-        first=first, card=card_html(first, level=2), known=_known(list(speeds)), otherwise=OTHERWISE
+        first=first, card=_html(row), known=_known(list(speeds)), otherwise=OTHERWISE
     )
     (folder / "index.html").write_text(page, encoding="utf-8")
 
@@ -86,7 +90,9 @@ def _write(folder: Path, name: str, value: Any) -> None:
 def _html(row: dict[str, Any]) -> str:
     """The card; where nothing runs, or too slowly to be used, a sentence."""
     if row["card"] is not None and row["tok_s"] >= LEAST_TOK_S:
-        return card_html(card_in(row), level=2)
+        card = card_in(row)
+        reads = any(part.label == READS for part in card.parts)
+        return card_html(card, level=2, below_parts=_on_systems(row["model"], row["machine"]) if reads else "")
     machine = load_machine(row["machine"]).title
     too_slow = f"Less than {LEAST_TOK_S:.0f} token a second: too slow to use" if row["why_not"] is None else ""
     return template("nothing.html.j2", HERE).render(
@@ -95,6 +101,13 @@ def _html(row: dict[str, Any]) -> str:
         why=row["why_not"],
         asked=asked(row["model"], row["machine"]),
     )
+
+
+def _on_systems(model: str, machine: str) -> str:
+    """What an answer that reads the drive leaves open if the operating system is not known; else empty."""
+    if load_machine(machine).os:
+        return ""
+    return f"{SYSTEMS}: `{asked(model, f'{machine} + windows')}`, or `+ linux` instead."
 
 
 def _quantization(row: dict[str, Any]) -> str:
