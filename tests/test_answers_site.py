@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +13,21 @@ from urllib.parse import urlencode
 import polars as pl
 import pytest
 
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.card import AnswerCard
 from reports.models.answers import RESULTS, answers, card_in
 from reports.models.machines import CARDS, DRIVE, MODELS, computers, groups
 from reports.models.page import PAGE, markdown
 from reports.models.site import LEAST_TOK_S, OTHERWISE, build
-from tests.report.browser import LUMINANCE, Browser, chromium, needs_browser
+from tests.report.browser import CUT_OFF, LONG_LABELS, LUMINANCE, Browser, chromium, needs_browser
 from tests.support import document
 
 MOST_BYTES = 6_000_000
 ASKED = 60
-FEW = ("gpt-oss-120b", "gpt-oss-20b", "qwen3-30b-a3b", "glm-4.5-air")
+FEW = (
+    *("gpt-oss-120b", "gpt-oss-20b", "qwen3-30b-a3b", "glm-4.5-air"),
+    *("qwen3.6-35b-a3b", "qwen3.5-35b-a3b", "deepseek-v3"),
+)
 CHEAP = (  # to ask again
     "gpt-oss-120b",
     "gpt-oss-20b",
@@ -37,7 +42,7 @@ CHEAP = (  # to ask again
 )
 SHOWN = "document.documentElement.dataset.shown"
 TEXT = "return document.querySelector(arguments[0])?.textContent.trim() ?? null"
-CONTROLS = "[...document.querySelectorAll('#choose select, #choose input, #choose button, .card button, .card pre, a')]"
+CONTROLS = "[...document.querySelectorAll('#choose select, input, #choose button, .card button, pre, #note button, a')]"
 
 
 @pytest.fixture(scope="module")
@@ -154,72 +159,176 @@ def test_it_asks_for_its_own_data_only_and_complains_of_nothing(site: Path, brow
     }
 
 
-@needs_browser
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [
-        ("gpt-oss 20b on a 4090, 64 GB DDR5", {"model": "gpt-oss-20b", "on": "rtx-4090", "ram": "ddr5-5600x2"}),
-        ("Qwen3-30B-A3B on NVIDIA GeForce RTX 4060 Ti 16GB with 32gb", {"on": "rtx-4060-ti-16gb", "gib": "32"}),
-        ("glm 4.5 air M4 Max 128GB", {"model": "glm-4.5-air", "on": "m4-max-128"}),
-        ("rx7900xtx 128GB ddr4", {"on": "rx-7900-xtx", "gib": "128", "ram": "ddr4-3200x2"}),
-        ("gpt-oss-120b on a DGX Spark", {"model": "gpt-oss-120b", "on": "gb10-128"}),
-    ],
-)
-def test_what_is_typed_is_understood(site: Path, browser: Browser, typed: str, wanted: dict[str, str]) -> None:
-    show(browser, address(site, model="gpt-oss-120b"))
-    _type(browser, typed)
-    got = browser.run(
-        "return Object.fromEntries(['model','on','gib','ram'].map(name => [name, document.forms[0][name].value]))"
-    )
-    assert {name: got[name] for name in wanted} == wanted
-    assert browser.run("return document.getElementById('note').hidden")
+KEPT = "Not said, so as it was"
+D4, D5 = "ddr4-3200x2", "ddr5-5600x2"
+UNDERSTOOD = [  # model, card or computer, RAM, its type, and what is said beside the answer
+    ("gpt-oss 20b on a 4090, 64 GB DDR5", "gpt-oss-20b", "rtx-4090", 64, D5, ""),
+    ("glm 4.5 air M4 Max 128GB", "glm-4.5-air", "m4-max-128", None, None, ""),
+    ("gpt-oss-120b on a DGX Spark", "gpt-oss-120b", "gb10-128", None, None, ""),
+    ("gpt-oss-20b, ryzen ai max+ 395 128gb", "gpt-oss-20b", "strix-halo-128", None, None, ""),
+    ("macbook pro m3 pro 36gb gpt-oss-20b", "gpt-oss-20b", "m3-pro-36", None, None, ""),
+    ("deepseek v3 512gb mac studio", "deepseek-v3", "m3-ultra-512", None, None, ""),
+    ("qwen3.5 35b m4 max 128", "qwen3.5-35b-a3b", "m4-max-128", None, None, "is taken as qwen3.5-35b-a3b"),
+    ("qwen3.6 on rtx 4070 32gb", "qwen3.6-35b-a3b", "rtx-4070", 32, D4, f"qwen3.6-35b-a3b. {KEPT}: DDR4."),
+    (
+        *("Qwen3-30B-A3B on NVIDIA GeForce RTX 4060 Ti 16GB with 32gb", "qwen3-30b-a3b"),
+        *("rtx-4060-ti-16gb", 32, D4, f"{KEPT}: DDR4."),
+    ),
+    ("16gb 4060 ti, 32gb ddr4", "gpt-oss-120b", "rtx-4060-ti-16gb", 32, D4, f"{KEPT}: gpt-oss-120b."),
+    ("rx7900xtx 128GB ddr4", "gpt-oss-120b", "rx-7900-xtx", 128, D4, f"{KEPT}: gpt-oss-120b."),
+    ("gpt-oss-20b rtx 3090 24gb, 4x16gb ddr4 3200", "gpt-oss-20b", "rtx-3090", 64, D4, ""),
+    ("RTX 4070, Ryzen 5 7600, 32 GB DDR5", "gpt-oss-120b", "rtx-4070", 32, D5, "leaves out ryzen 5 7600."),
+    (
+        *("gaming PC with windows 11 and a 5090, i9-13900K, 64 GB DDR5-6000 CL30, 1TB NVMe", "gpt-oss-120b"),
+        *("rtx-5090", 64, D5, "leaves out DDR5-6000, i9-13900k, Windows."),
+    ),
+    ("gaming laptop 4060 gpt-oss-20b 32gb ddr5", "gpt-oss-20b", "rtx-4060-laptop", 32, D5, ""),
+    ("gpt-oss-20b without a gpu, ryzen 5 5600, 64gb ddr4", "gpt-oss-20b", "none", 64, D4, ""),
+]
+WITH_D4 = f"{D4} + 32GiB + nvme-gen4"
+REFUSED = [  # what the page does not hold, the model of the command, and its machine
+    ("gpt-oss-20b on a 3060 Ti", "RTX 3060 Ti", "gpt-oss-20b", f"rtx-3060-ti + {D4} + 64GiB + nvme-gen4"),
+    ("4070 Ti 32 GB", "RTX 4070 Ti", "gpt-oss-120b", f"rtx-4070-ti + {WITH_D4}"),
+    ("laptop 4070 32GB", "RTX 4070 Laptop", "gpt-oss-120b", f"rtx-4070-laptop + {WITH_D4}"),
+    ("3060 8gb, 32gb ram", "RTX 3060 8 GB", "gpt-oss-120b", f"rtx-3060-8gb + {WITH_D4}"),
+    ("rtx 4070 16gb vram 32gb", "RTX 4070 with 16 GB", "gpt-oss-120b", f"rtx-4070 + {WITH_D4}"),
+    ("rx 7600 32gb ddr5", "RX 7600", "gpt-oss-120b", f"rx-7600 + {D5} + 32GiB + nvme-gen4"),
+    ("rtx 3060 48gb", "48 GB of RAM", "gpt-oss-120b", f"rtx-3060 + {D4} + 48GiB + nvme-gen4"),
+    ("qwen3 30b 4070 24gb ddr5", "24 GB of RAM", "qwen3-30b-a3b", f"rtx-4070 + {D5} + 24GiB + nvme-gen4"),
+    ("48 GB DDR5 4090 glm air", "48 GB of RAM", "glm-4.5-air", f"rtx-4090 + {D5} + 48GiB + nvme-gen4"),
+    ("2x 3090 64GB gpt-oss-120b", "holds one card", "gpt-oss-120b", f"2x rtx-3090 + {D4} + 64GiB + nvme-gen4"),
+    ("two 3090s 128gb ddr4", "2x RTX 3090", "gpt-oss-120b", f"2x rtx-3090 + {D4} + 128GiB + nvme-gen4"),
+    (
+        *("3090 + 3060, 64gb i7-12700", "RTX 3060 12 GB + RTX 3090: it holds one card", "gpt-oss-120b"),
+        "rtx-3060 + rtx-3090 + i7-12700 + 64GiB + nvme-gen4",
+    ),
+    ("no gpu ryzen 5950x 64gb ddr4", "ryzen 5950x", "gpt-oss-120b", f"ryzen 5950x + {D4} + 64GiB + nvme-gen4"),
+    ("m4 max 36gb", "M4 Max", "gpt-oss-120b", "m4-max + 36GiB"),
+    ("m4 max", "without the size of its memory", "gpt-oss-120b", "m4-max + RAM"),
+    ("mac mini 64gb", "a Mac without its chip", "gpt-oss-120b", "CHIP + 64GiB"),
+    ("my laptop with 32gb", "a laptop without its graphics card", "gpt-oss-120b", f"CARD + {WITH_D4}"),
+    ("qwen3 32b on a 3060", "“qwen 3 32b”", "MODEL", f"rtx-3060 + {D4} + 64GiB + nvme-gen4"),
+    ("qwen3.6 27b 4090 32gb", "“qwen 3.6 27b”", "MODEL", f"rtx-4090 + {WITH_D4}"),
+    ("gpt-oss 4090 32gb", "may be gpt-oss-120b, gpt-oss-20b", "MODEL", f"rtx-4090 + {WITH_D4}"),
+    ("kimi k2 4090 32gb", "kimi-k2", "kimi-k2", f"rtx-4090 + {WITH_D4}"),
+    ("gpt-oss-20b q8_0 4090 32gb", "q8_0", "gpt-oss-20b:q8_0", f"rtx-4090 + {WITH_D4}"),
+    ('3060"; rm -rf $(x) `id` 32gb', "“rm rf id”", "MODEL", f"rtx-3060 + {WITH_D4}"),
+]
+CHOSEN = "return ['model','on','gib','ram'].map(name => document.forms[0][name].value)"
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    ("typed", "named"),
-    [
-        ("gpt-oss-20b on a 3060 Ti", "ti"),
-        ("qwen3 32b on a 3060", "qwen"),
-        ("rtx 3060 48gb", "48 GB"),
-        ("m4 max 36gb", "36 GB"),
-    ],
-)
-def test_what_it_does_not_hold_is_said(site: Path, browser: Browser, typed: str, named: str) -> None:
-    """A card or a model is never taken for another one."""
+@pytest.mark.parametrize(("typed", "model", "on", "gib", "ram", "beside"), UNDERSTOOD)
+def test_what_is_typed_is_understood(
+    site: Path, browser: Browser, typed: str, model: str, on: str, gib: int | None, ram: str | None, beside: str
+) -> None:
     show(browser, address(site, model="gpt-oss-120b"))
-    before = text(browser, ".card .title")
     _type(browser, typed)
-    said = text(browser, "#note") or ""
+    got = browser.run(CHOSEN)
+    assert got[:2] == [model, on]
+    if gib:
+        assert got[2:] == [str(gib), ram]
+    assert _is_shown(browser)
+    assert beside in (text(browser, "#note p") or "")
+    assert browser.run("return document.getElementById('note').hidden") == (not beside)
+    if "leaves out" in beside:
+        _asks(browser, model, on)
+
+
+@needs_browser
+@pytest.mark.parametrize(("typed", "absent", "model", "machine"), REFUSED)
+def test_what_it_does_not_hold_is_asked_in_a_terminal(
+    site: Path, browser: Browser, typed: str, absent: str, model: str, machine: str
+) -> None:
+    """A card or a model is never taken for another one, and no answer to another question stays on the page."""
+    show(browser, address(site, model="gpt-oss-120b"))
+    _type(browser, typed)
+    said = text(browser, "#note p") or ""
     assert "does not hold" in said
-    assert named in said
-    assert text(browser, ".card .title") == before
+    assert absent in said
+    assert not _is_shown(browser)
+    assert _asks(browser, model, machine) == machine
+    places = re.findall(r"\b[A-Z]{3,}\b", f"{model} {machine}")
+    assert all(f"{place}: " in said for place in places)
+    if not places:
+        load_machine(machine)
+    link = browser.run("return location.href")
+    show(browser, link)
+    assert (text(browser, "#note p") or "") == said
+    browser.driver.find_element("css selector", "select[name=on] option[value=rtx-3090]").click()
+    browser.wait(f"return {SHOWN} === location.hash")
+    assert _is_shown(browser)
+
+
+def _is_shown(browser: Browser) -> bool:
+    """Whether there is an answer, with its tables."""
+    seen = [browser.run(f"return document.getElementById('{name}').offsetHeight > 0") for name in ("answer", "tables")]
+    assert seen[0] == seen[1]
+    return bool(seen[0])
+
+
+def _asks(browser: Browser, model: str, machine: str) -> str:
+    """The machine of the command in the note, which begins like this and can be copied."""
+    line = text(browser, "#note pre") or ""
+    assert browser.run("return document.querySelector('#note [data-copy]').dataset.copy") == line
+    words = shlex.split(line)
+    assert words[:4] == ["sim", "recommend", model, "--machine"]
+    assert words[4].startswith(machine)
+    return words[4]
 
 
 def _type(browser: Browser, words: str) -> None:
     field = browser.driver.find_element("name", "typed")
     field.clear()
+    browser.run("delete document.documentElement.dataset.shown")
     field.send_keys(words + "\n")
-    browser.wait(f"return !document.getElementById('note').hidden || {SHOWN} === location.hash")
+    browser.wait(f"return {SHOWN} === location.hash")
 
 
 @needs_browser
 def test_a_link_from_another_day_is_answered_with_a_sentence(site: Path, browser: Browser) -> None:
     show(browser, address(site, model="gpt-9", on="rtx-9090", gib="64"))
-    said = text(browser, "#note") or ""
-    assert "does not hold gpt-9, rtx-9090" in said
-    assert text(browser, ".card .speed b")
+    assert "does not hold gpt-9; rtx-9090" in (text(browser, "#note") or "")
+    assert _asks(browser, "gpt-9", "rtx-9090 + ddr4-3200x2 + 64GiB")
+    assert not _is_shown(browser)
+    show(browser, address(site, model='x"; rm -rf "$HOME'))
+    assert _asks(browser, "gpt-oss-120b", "rtx-3060")
 
 
 @needs_browser
-@pytest.mark.parametrize("name", list(OTHERWISE))
-def test_another_choice_has_its_command(site: Path, browser: Browser, name: str) -> None:
-    value, label = list(OTHERWISE[name].items())[1]
-    show(browser, address(site, model="gpt-oss-20b", **{name: value}))
-    said = text(browser, "#note") or ""
-    assert f"does not hold {label}" in said
-    assert value in (text(browser, "#note code") or "")
-    assert (text(browser, "#note code") or "").startswith("sim recommend gpt-oss-20b --machine ")
+def test_a_link_with_more_memory_than_a_mac_has_says_so(site: Path, browser: Browser) -> None:
+    show(browser, address(site, model="gpt-oss-20b", on="m4-max-128", gib="32", ram=D5))
+    assert "M4 Max, 128 GB, has its own memory" in (text(browser, "#note") or "")
+    assert "32 GB of RAM, DDR5" in (text(browser, "#note") or "")
+    assert _is_shown(browser)
+    show(browser, address(site, model="gpt-oss-20b", on="rtx-4090", gib="32"))
+    browser.driver.find_element("css selector", "select[name=on] option[value=m4-max-128]").click()
+    browser.wait(f"return {SHOWN} === location.hash")
+    assert browser.run("return document.getElementById('note').hidden")
+    browser.driver.find_element("css selector", "select[name=on] option[value=rtx-4090]").click()
+    browser.wait(f"return {SHOWN} === location.hash")
+    assert browser.run(CHOSEN)[2] == "32"
+
+
+@needs_browser
+@pytest.mark.parametrize("on", ["rtx-3060", "m4-max-128"])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in OTHERWISE for value in list(OTHERWISE[name])[1:]]
+)
+def test_another_choice_has_its_command_and_no_answer(
+    site: Path, browser: Browser, name: str, value: str, on: str
+) -> None:
+    show(browser, address(site, model="gpt-oss-20b", on=on))
+    assert _is_shown(browser)
+    browser.driver.find_element("css selector", f'select[name={name}] option[value="{value}"]').click()
+    browser.wait(f"return {SHOWN} === location.hash")
+    assert f"does not hold {OTHERWISE[name][value]}" in (text(browser, "#note") or "")
+    assert value in (text(browser, "#note pre") or "")
+    _asks(browser, "gpt-oss-20b", on)
+    assert not _is_shown(browser)
+    browser.driver.find_element("css selector", f"select[name={name}] option:first-child").click()
+    browser.wait(f"return {SHOWN} === location.hash")
+    assert _is_shown(browser)
 
 
 @needs_browser
@@ -227,9 +336,7 @@ def test_rows_name_their_files_where_files_differ(site: Path, browser: Browser, 
     file = pl.col("file").str.split(":").list.last()
     for model in ("glm-4.5-air", "gpt-oss-20b"):
         show(browser, address(site, model=model))
-        there = pl.col("machine").str.ends_with(f"ddr4-3200x2 + 64GiB + {DRIVE}") | ~pl.col("machine").str.contains(
-            DRIVE
-        )
+        there = pl.col("machine").str.ends_with(f"{D4} + 64GiB + {DRIVE}") | ~pl.col("machine").str.contains(DRIVE)
         shown = there & (pl.col("tok_s") >= LEAST_TOK_S)
         files = Counter(table.filter((pl.col("model") == model) & shown).select(file).to_series())
         said = browser.run("return [...document.querySelectorAll('#cards th small')].map(one => one.textContent)")
@@ -265,8 +372,8 @@ def test_damaged_data_are_a_sentence(table: pl.DataFrame, tmp_path: Path, browse
         piece.write_text(whole[: len(whole) // 2] if damage == "cut off" else f"{whole[:400]}AAAA{whole[404:]}")
     show(browser, address(tmp_path / "index.html", model="gpt-oss-20b"))
     assert "data/gpt-oss-20b.js did not load" in (text(browser, "#note") or "")
-    assert "sim recommend gpt-oss-20b" in (text(browser, "#note code") or "")
-    assert text(browser, ".card .speed b")
+    assert "sim recommend gpt-oss-20b" in (text(browser, "#note pre") or "")
+    assert browser.run("return document.getElementById('answer').offsetHeight") == 0
 
 
 @needs_browser
@@ -281,8 +388,15 @@ def test_without_scripts_there_is_an_answer(site: Path, browser: Browser) -> Non
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_it_fits_every_screen(site: Path, browser: Browser, width: int) -> None:
     browser.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-    show(browser, address(site, model="gpt-oss-120b"))
-    assert browser.run("return document.documentElement.scrollWidth") == width
+    for asked in (
+        {"model": "gpt-oss-120b"},
+        {"model": "glm-4.5-air", "typed": "2x 3090 48gb"},
+        {"model": "deepseek-v3"},
+    ):
+        show(browser, address(site, **asked))
+        assert browser.run("return document.documentElement.scrollWidth") == width
+        browser.run(LONG_LABELS)
+        assert browser.run(CUT_OFF, browser.driver.find_element("tag name", "body")) == []
     heights = f"{CONTROLS}.filter(one => one.tagName !== 'A').map(one => one.getBoundingClientRect().height)"
     assert browser.run(f"return {heights}.filter(height => height && height < 24).length") == 0
 

@@ -1,10 +1,16 @@
-const known = JSON.parse(document.getElementById("known").textContent);
 const form = document.getElementById("choose");
 const note = document.getElementById("note");
 const answer = document.getElementById("answer");
+const tables = document.getElementById("tables");
 const fields = ["model", "on", "gib", "ram", "drive", "context", "fast"];
 const first = Object.fromEntries(fields.map((name) => [name, form[name].options[0].value]));
 Object.assign(first, { on: "rtx-3060", gib: "64" });
+const STANDS_FOR = {
+  MODEL: "a name, a repository or a GGUF file",
+  CHIP: "such as m4-max",
+  CARD: "such as rtx-4060-laptop",
+  RAM: "such as 64GiB",
+};
 const pieces = {};
 const waiting = {};
 
@@ -24,12 +30,12 @@ const labelOf = (chosen) => {
   return `${one.label}, ${chosen.gib} GB of ${known.ram.find((each) => each.key === chosen.ram).label}`;
 };
 
-const command = (chosen) => {
-  const drive = isWhole(chosen) && chosen.drive === first.drive ? "" : ` + ${chosen.drive}`;
-  const ram = known.ram.find((one) => one.key === chosen.ram);
-  const parts = `${chosen.on === "none" ? ram.cpu : chosen.on} + ${chosen.ram} + ${chosen.gib}GiB`;
-  const flags = [chosen.context, chosen.fast].filter(Boolean).map((flag) => ` ${flag}`).join("");
-  return `sim recommend ${chosen.model} --machine "${isWhole(chosen) ? chosen.on : parts}${drive}"${flags}`;
+// What asks the same in a terminal. cpu, os: if they were said; alone: whether the computer has its own memory.
+const command = ({ model, on, ram, gib, drive, context, fast, cpu = "", os = "", alone = isWhole({ on }) }) => {
+  const own = alone ? [on, drive === first.drive ? "" : drive]
+    : [on === "none" ? cpu || known.ram.find((one) => one.key === ram).cpu : on, on === "none" ? "" : cpu, ram, `${gib}GiB`, drive];
+  const flags = [context, fast].filter(Boolean).map((flag) => ` ${flag}`).join("");
+  return `sim recommend ${model} --machine "${[...own, os].filter(Boolean).join(" + ")}"${flags}`;
 };
 
 const unpack = async (text) => {
@@ -55,10 +61,30 @@ const piece = (name) => {
   return pieces[name];
 };
 
+const make = (name, properties, ...inside) => {
+  const one = Object.assign(document.createElement(name), properties);
+  one.append(...inside);
+  return one;
+};
+
 const say = (text, code) => {
   note.hidden = !text;
-  note.textContent = text;
-  if (code) note.append(Object.assign(document.createElement("code"), { textContent: code }));
+  note.replaceChildren(make("p", { textContent: text }));
+  if (!code) return;
+  const button = make("button", { type: "button", textContent: "Copy the line" });
+  button.dataset.copy = code;
+  const status = make("span", {});
+  status.setAttribute("role", "status");
+  note.append(make("pre", { tabIndex: 0, textContent: code }), make("p", {}, button, " ", status));
+};
+
+// No answer of this page is one to the question: none stays on it.
+const refuse = (absent, wanted, remark) => {
+  const line = command(wanted);
+  const open = Object.entries(STANDS_FOR).filter(([word]) => line.match(`\\b${word}\\b`)).map(([word, what]) => ` ${word}: ${what}.`);
+  answer.hidden = tables.hidden = true;
+  say(`This page does not hold ${absent.join("; ")}. That says nothing about whether it runs. ` +
+    `${remark ? `${remark} ` : ""}In a terminal:${open.join("")}`, line);
 };
 
 const failed = (name, chosen) =>
@@ -101,8 +127,9 @@ const fill = (table, rows, current) => {
   table.replaceChildren(head, body);
 };
 
-const showTables = async (chosen) => {
+const showTables = async (chosen, isLatest) => {
   const speeds = await piece("speeds");
+  if (!isLatest()) return;
   const at = place(chosen);
   const every = known.models.map(({ key }) => ({ chosen: { ...chosen, model: key }, label: key, speed: speeds[key][at] }));
   fill(document.getElementById("models"), every.filter(({ speed }) => speed.length), chosen.model);
@@ -122,119 +149,112 @@ const showTables = async (chosen) => {
   const files = new Set(fast.map(({ speed }) => speed[6])).size > 1
     ? ". Files differ: a smaller one is taken where the usual one does not run, and may be faster there" : "";
   document.getElementById("with-what").textContent = `${chosen.model}; cards with ${ram.gib} GB of ${type}${files}`;
-  document.getElementById("tables").hidden = false;
+  tables.hidden = false;
 };
 
 const hashOf = (chosen) => {
-  const words = fields.filter((name) => chosen[name] !== first[name] || name === "model");
+  const unused = isWhole(chosen) ? ["gib", "ram"] : [];
+  const words = fields.filter((name) => name === "model" || (chosen[name] !== first[name] && !unused.includes(name)));
   return `#${new URLSearchParams(words.map((name) => [name, chosen[name]]))}`;
 };
 
 let latest = 0;
-const show = async (chosen, strange) => {
+const show = async (chosen, { strange = [], wanted = chosen, remark = "", line = "" }) => {
   latest += 1;
   const mine = latest;
   for (const name of fields) form[name].value = chosen[name];
   form.gib.disabled = form.ram.disabled = isWhole(chosen);
   const other = ["drive", "context", "fast"].filter((name) => chosen[name] !== first[name]);
   const absent = [...strange, ...other.map((name) => form[name].selectedOptions[0].textContent)];
-  if (absent.length) {
-    say(`This page does not hold ${absent.join(", ")}. That says nothing about whether it runs. Below: ${chosen.model} ` +
-      `on ${labelOf(chosen)}, an NVMe drive on PCIe 4, room for 4,096 tokens, made for fast answers. In a terminal:`,
-      command(chosen));
-  } else say("");
-  try {
-    const { lines, cards } = await piece(chosen.model);
-    if (mine !== latest) return;
-    answer.innerHTML = cards[place(chosen)].map((line) => lines[line]).join("\n");
-    showButtons(answer);
-  } catch {
-    delete pieces[chosen.model];
-    failed(chosen.model, chosen);
+  if (absent.length) refuse(absent, wanted, remark);
+  else {
+    say(remark, line);
+    try {
+      const { lines, cards } = await piece(chosen.model);
+      if (mine !== latest) return;
+      answer.innerHTML = cards[place(chosen)].map((one) => lines[one]).join("\n");
+      answer.hidden = false;
+      showButtons(answer);
+    } catch {
+      delete pieces[chosen.model];
+      if (mine !== latest) return;
+      answer.hidden = true;
+      failed(chosen.model, chosen);
+    }
+    try {
+      await showTables(chosen, () => mine === latest);
+    } catch {
+      delete pieces.speeds;
+      if (mine !== latest) return;
+      tables.hidden = true;
+      failed("speeds", chosen);
+    }
   }
-  try {
-    await showTables(chosen);
-  } catch {
-    delete pieces.speeds;
-    failed("speeds", chosen);
-  }
-  document.documentElement.dataset.shown = hashOf(chosen);
+  document.documentElement.dataset.shown = location.hash || hashOf(chosen);
 };
 
+const now = () => Object.fromEntries(fields.map((name) => [name, form[name].value]));
+
+// Sentences on what was not said, and the command with what the answer leaves out.
+const unsaid = (kept) => (kept.length ? `Not said, so as it was: ${kept.join(", ")}.` : "");
+const remarkOn = ({ kept, beside, wanted, taken }) => ({
+  remark: [
+    taken,
+    unsaid(kept),
+    beside.length ? `The answer leaves out ${beside.join(", ")}. With it, in a terminal:` : "",
+  ].filter(Boolean).join(" "),
+  line: beside.length ? command(wanted) : "",
+});
+
+let heard = null; // of what was typed, for the answer to it
 const read = () => {
   const given = new URLSearchParams(location.hash.slice(1));
   const chosen = { ...first };
   const strange = [];
+  const wanted = {};
   for (const [name, value] of given) {
-    if (fields.includes(name) && [...form[name].options].some((one) => one.value === value)) chosen[name] = value;
-    else strange.push(value.slice(0, 60) || name.slice(0, 60));
-  }
-  show(chosen, strange);
-};
-
-const tokens = (text) => text.toLowerCase().replace(/([a-z])(?=\d)|(\d)(?=[a-z])/g, "$1$2 ").split(/[^a-z0-9.]+/).filter(Boolean);
-const SAID = new Set(("a an and at apple amd by card cpu desktop for g gb gib geforce gpu graphics how fast i in intel " +
-  "is it laptop mac macbook memory mini my nvidia of on pc radeon ram run runs studio the tokens what will with").split(" "));
-
-const find = (words, options) => {
-  let best = null;
-  for (const option of options) {
-    for (const name of option.words) {
-      const wanted = tokens(name);
-      for (let at = 0; at + wanted.length <= words.length; at += 1) {
-        if (wanted.length > (best?.length ?? 0) && wanted.every((word, i) => words[at + i] === word)) {
-          best = { option, at, length: wanted.length };
-        }
-      }
+    if (!fields.includes(name)) continue;
+    if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
+    else {
+      strange.push(value.slice(0, 60));
+      if (/^[a-z0-9][\w.:+ -]{0,59}$/i.test(value)) wanted[name] = value;
     }
   }
-  if (best) words.splice(best.at, best.length);
-  return best?.option;
+  const typed = given.get("typed");
+  const said = heard;
+  heard = null;
+  if (typed) {
+    form.typed.value = typed;
+    const meant = understand(typed, chosen);
+    if (meant.strange.length) return show(chosen, { ...meant, remark: unsaid(meant.kept) });
+  }
+  if (strange.length) return show(chosen, { strange, wanted: { ...chosen, alone: isWhole({ ...chosen, ...wanted }), ...wanted } });
+  if (!isWhole(chosen)) return show(chosen, said ?? {});
+  const size = known.whole.find((one) => one.key === chosen.on).gib;
+  const unused = [
+    given.has("gib") && chosen.gib !== String(size) ? `${chosen.gib} GB of RAM` : "",
+    given.has("ram") ? known.ram.find((one) => one.key === chosen.ram).label : "",
+  ].filter(Boolean);
+  for (const name of ["gib", "ram"]) chosen[name] = form[name].value; // for when a card is chosen again
+  return show(chosen, unused.length
+    ? { remark: `${labelOf(chosen)}, has its own memory, and no other: ${unused.join(", ")} of the link does not count.` } : said ?? {});
 };
 
-const understand = (text) => {
-  const words = tokens(text);
-  const chosen = { ...Object.fromEntries(fields.map((name) => [name, form[name].value])) };
-  const model = find(words, known.models);
-  if (model) chosen.model = model.key;
-  const card = find(words, known.cards);
-  const chip = card ? undefined : find(words, known.whole);
-  const type = words.findIndex((word, i) => word === "ddr" && words[i + 1]);
-  if (type >= 0) {
-    const ram = known.ram.find((one) => tokens(one.label)[1] === words[type + 1]);
-    if (ram) {
-      chosen.ram = ram.key;
-      words.splice(type, 2);
-    }
-  }
-  const size = words.findIndex((word, i) => /^\d+$/.test(word) && ["gb", "gib", "g"].includes(words[i + 1]));
-  const gib = size >= 0 ? Number(words.splice(size, 2)[0]) : undefined;
-  if (card) chosen.on = card.key || "none";
-  if (gib !== undefined && !chip) {
-    if (known.gib.includes(gib)) chosen.gib = String(gib);
-    else words.push(`${gib} GB of RAM`);
-  }
-  if (chip) {
-    const same = known.whole.filter((one) => one.words[0] === chip.words[0]);
-    const fits = same.find((one) => gib === undefined ? same.length === 1 : one.gib === gib);
-    if (fits) chosen.on = fits.key;
-    else words.push(`${chip.words[0]} with ${gib === undefined ? "an unknown size of memory" : `${gib} GB`}`);
-  }
-  return { chosen, strange: words.filter((word) => !SAID.has(word)) };
-};
-
+Object.entries(first).forEach(([name, value]) => { form[name].value = value; });
 form.hidden = false;
 form.addEventListener("change", ({ target }) => {
   if (target.name === "typed") return;
-  location.hash = hashOf(Object.fromEntries(fields.map((name) => [name, form[name].value])));
+  location.hash = hashOf(now());
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  const { chosen, strange } = understand(form.typed.value);
-  if (strange.length) {
-    say(`This page does not hold “${strange.join(" ")}”. That says nothing about whether it runs: choose from the lists, or ask in a terminal: sim recommend`);
-  } else if (hashOf(chosen) === location.hash) read();
-  else location.hash = hashOf(chosen);
+  const before = now();
+  const meant = understand(form.typed.value, before);
+  const hash = meant.strange.length
+    ? `${hashOf(before)}&${new URLSearchParams({ typed: form.typed.value })}` : hashOf(meant.chosen);
+  heard = remarkOn(meant);
+  if (hash === location.hash) read();
+  else location.hash = hash;
 });
 document.getElementById("link").addEventListener("click", async ({ target }) => {
   const status = target.parentElement.querySelector("[role=status]");

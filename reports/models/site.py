@@ -8,7 +8,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import polars as pl
 from flashmoe_sim.geometry.named import model_names
 from flashmoe_sim.io.cells import WAITS
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import find_part
 from flashmoe_sim.report.page import card_html, preview, template
 from reports.models.answers import RESULTS, asked, card_in
@@ -35,20 +37,24 @@ OTHERWISE = {  # what only the command answers; the first of each is what the ta
         "--objective both --prompt-tokens 4096": "both",
     },
 }
+
+NO_CARD = [*(f"{no} {card}" for no in ("no", "without", "without a") for card in ("gpu", "graphics card")), "cpu only"]
 READS = WAITS["read"][1]
 SYSTEMS = "No operating system was named, and Windows and Linux read a file at different speeds"
+_SERIES = re.compile(r"^(rtx|gtx|rx|arc|tesla|ryzen|radeon) ")
 
 
 def build(folder: Path, rows: pl.DataFrame) -> None:
     """Write the page, its pieces and its picture. rows: of `answers.parquet`, or some models of it."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     places = computers()
-    speeds = dict[str, list[Any]]()
+    speeds, files = dict[str, list[Any]](), dict[str, str]()
     for (model,), some in rows.group_by("model", maintain_order=True):
         of = {row["machine"]: row for row in some.iter_rows(named=True)}
         each = [of[place] for place in places]
-        differ = len({row["file"] for row in each if row["file"]}) > 1
-        speeds[str(model)] = [_speed(row, says_file=differ) for row in each]
+        kinds = {_quantization(row) for row in each if row["file"]}
+        files[str(model)] = kinds.pop() if len(kinds) == 1 else ""
+        speeds[str(model)] = [_speed(row, says_file=not files[str(model)]) for row in each]
         _write(
             folder, str(model), {"lines": (lines := _Lines()).texts, "cards": [lines.of(_html(row)) for row in each]}
         )
@@ -56,9 +62,7 @@ def build(folder: Path, rows: pl.DataFrame) -> None:
     row = rows.row(by_predicate=(pl.col("model") == FIRST[0]) & (pl.col("machine") == FIRST[1]), named=True)
     first = card_in(row)
     (folder / "preview.png").write_bytes(preview(first))
-    page = template("site.html.j2", HERE).render(
-        first=first, card=_html(row), known=_known(list(speeds)), otherwise=OTHERWISE
-    )
+    page = template("site.html.j2", HERE).render(first=first, card=_html(row), known=_known(files), otherwise=OTHERWISE)
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
@@ -136,10 +140,10 @@ def _place(tok_s: float) -> int:
     return round(100 * math.log(min(max(tok_s, lo), hi) / lo) / math.log(hi / lo))
 
 
-def _known(models: Sequence[str]) -> dict[str, Any]:
-    """What can be chosen, and how it may be typed."""
+def _known(models: Mapping[str, str]) -> dict[str, Any]:
+    """What can be chosen, and how it may be typed. models: with their files' quantization, if it is one."""
     names = model_names()
-    whole = []
+    whole = list[dict[str, Any]]()
     for name in (*MACS, *UNIFIED):
         chip = re.split(r" \+ |-(?=\d+$)", name)[0]
         gib = int(re.findall(r"(\d+)(?:GiB)?$", name)[0])
@@ -147,28 +151,60 @@ def _known(models: Sequence[str]) -> dict[str, Any]:
             {
                 "key": name,
                 "label": f"{_short(find_part(chip).title)}, {gib} GB",
+                "part": chip,
                 "gib": gib,
-                "words": list(_words(chip)),
+                "mac": name in MACS,
+                "words": _words(chip),
             }
         )
     return {
-        "models": [{"key": one, "words": [name for name, of in names.items() if of == one]} for one in models],
+        "models": [
+            {"key": one, "words": [name for name, of in names.items() if of == one], "file": file}
+            for one, file in models.items()
+        ],
         "cards": [
-            *({"key": one, "label": _short(find_part(one).title), "words": list(_words(one))} for one in CARDS),
-            {"key": "", "label": "No graphics card", "words": ["no gpu", "no graphics card", "cpu only"]},
+            *map(_card, CARDS),
+            {"key": "", "label": "No graphics card", "words": NO_CARD},
         ],
         "gib": list(RAM_GIB),
         "ram": [{"key": one, "label": one.partition("-")[0].upper(), "cpu": cpu} for one, cpu in RAM.items()],
         "whole": whole,
+        "others": _others(
+            models, {find_part(one["part"]).name for one in whole}
+        ),  # not held, and not to be taken for what is
     }
 
 
-def _words(name: str) -> Iterator[str]:
-    """How people write a part: with its maker or without."""
+def _others(models: Container[str], chips: Container[str]) -> dict[str, Any]:
+    """What the program knows and the page does not hold."""
+    words = defaultdict[str, list[str]](list)
+    for name, of in model_names().items():
+        if of not in models:
+            words[of].append(name)
+    parts = [part for part in catalogue().values() if part.name not in {find_part(one).name for one in CARDS}]
+    return {
+        "models": [{"key": key, "words": names} for key, names in words.items()],
+        "cards": [_card(part.name) for part in parts if part.kind == "gpu"],
+        "chips": [
+            {"part": part.name, "label": _short(part.title), "words": _words(part.name)}
+            for part in parts
+            if part.kind == "chip" and part.name not in chips
+        ],
+    }
+
+
+def _card(name: str) -> dict[str, Any]:
     part = find_part(name)
-    for one in (name, part.title, _short(part.title), *part.aliases):
-        yield one
-        yield re.sub(r"^(rtx|gtx|rx|arc|tesla|ryzen|radeon)[ -]", "", one.lower())
+    gib = part.numbers["memory_gib"].value
+    return {"key": name, "label": _short(part.title), "gib": round(gib), "words": _words(name)}
+
+
+def _words(name: str) -> list[str]:
+    """How people write a part: with its series or without."""
+    part = find_part(name)
+    ways = (name, part.title, *part.aliases)
+    names = [re.sub(r"(\d)gb$", r"\1 gb", _short(one).lower().replace("-", " ")) for one in ways]
+    return list(dict.fromkeys(way for one in names for way in (one, _SERIES.sub("", one))))
 
 
 def _short(title: str) -> str:

@@ -1,0 +1,249 @@
+const known = JSON.parse(document.getElementById("known").textContent);
+const MAKERS = new Set(["nvidia", "geforce", "amd", "radeon", "intel", "apple"]);
+const SAID = new Set(("a an and answers at bit build by can card chat computer core cpu desktop dual edition fast for from g " +
+  "gaming gb gguf gib gpu graphics has have home how i in instruct is it just kit llama.cpp lm m.2 machine memory mhz mini " +
+  "my new nvme of ok old ollama on or pc please plus prompt ram rig run running runs server setup ssd studio system the " +
+  "thinking to tokens total unified use using vram what will with workstation x").split(" "));
+const OFTEN = { dual: 2, two: 2, triple: 3, three: 3, quad: 4, four: 4 };
+const RATE = "2133|2400|2666|2933|3000|3200|3466|3600|3733|4800|5200|5600|6000|6200|7200|8000"; // no card is called so
+const CPU = new RegExp(
+  "\\b(?:core )?(?:i[3579]|ultra [3579]|ryzen(?! ai max)(?: ai)?(?: [3579])?(?: pro)?|threadripper(?: pro)?|epyc|xeon(?: gold| silver)?)\\b" +
+  "(?:[ -]*(?![2-5]0[5-9]0\\b|\\d{4} xt)(?:[ew]\\d?-)?\\d{3,5}[a-z]{0,2}(?:3d)?(?: v\\d)?\\b)?|" +
+  "\\b(?:r[579] )?\\d{4,5}(?:x3d|x|kf|ks|k|f|g|hx|hs|h|u)\\b");
+const DDR = new RegExp(
+  `\\b(lp)?ddr ?(\\d)x?(?:-(\\d{4,5})\\b| ?(\\d{4,5})(?= ?m(?:hz|t))| (${RATE})\\b(?! ?xt))?(?: ?(?:mhz|mt\\/?s))?`);
+const everyCard = [...known.cards, ...known.others.cards];
+
+const tokens = (text) => text.toLowerCase().replace(/([a-z])(?=\d)|(\d)(?=[a-z])/g, "$1$2 ").split(/[^a-z0-9.]+/)
+  .map((one) => one.replace(/^\.+|\.+$/g, "")).filter((one) => one && !MAKERS.has(one));
+
+const spaced = (words) => words.join(" ").replace(/(\d) b\b/g, "$1b");
+
+// The option with the longest name among the words, and where it stood; the name is taken out.
+const find = (words, options) => {
+  let best = null;
+  for (const option of options) {
+    for (const name of option.words) {
+      const wanted = tokens(name);
+      for (let at = 0; at + wanted.length <= words.length; at += 1) {
+        if (wanted.length > (best?.length ?? 0) && wanted.every((word, i) => words[at + i] === word)) {
+          best = { option, at, length: wanted.length };
+        }
+      }
+    }
+  }
+  if (best) words.splice(best.at, best.length);
+  return best;
+};
+
+// The models that the words may mean: those whose names have most of them, in their order, from the first on.
+const findModels = (words) => {
+  let best = { length: 0, exact: false, keys: new Set() };
+  for (const { key, words: names } of [...known.models, ...known.others.models]) {
+    for (const wanted of names.map(tokens)) {
+      for (let at = 0; at < words.length; at += 1) {
+        if (words[at] !== wanted[0]) continue;
+        let length = 0;
+        for (let next = 0; (next = wanted.indexOf(words[at + length] ?? "", next) + 1); ) length += 1;
+        const exact = length === wanted.length;
+        if (length > best.length || (length === best.length && exact && !best.exact)) best = { at, length, exact, keys: new Set() };
+        if (length === best.length && exact === best.exact) best.keys.add(key);
+      }
+    }
+  }
+  if (!best.length) return null;
+  const [next, after] = words.slice(best.at + best.length);
+  const otherSize = /^[\d.]+$/.test(next) && (after === "b" || (!best.exact && Number(next) < 8 && after !== "x")); // qwen3.6 27b is none of them
+  const said = words.splice(best.at, best.length + (otherSize ? 1 + (after === "b") : 0));
+  return { keys: otherSize ? [] : [...best.keys], said: spaced(said) };
+};
+
+const whichOf = ({ keys, said }) => (keys.length ? `“${said}”, which may be ${keys.slice(0, 4).join(", ")}` : `“${said}”`);
+
+// What stands behind a name and makes it another one.
+const tailAt = (words, at) => {
+  let length = 0;
+  while (["ti", "super", "xt", "xtx", "gre", "max", "ultra", "pro", "d", "m"].includes(words[at + length])) length += 1;
+  return words.splice(at, length).map((word) => `-${word}`).join("");
+};
+
+// Graphics cards, each with its number: 2x 3090, dual 3090, 3090 x2, two 3090s.
+const takeCards = (words) => {
+  const cards = [];
+  for (let found; (found = find(words, everyCard)); ) {
+    const { at, option } = found;
+    const tail = tailAt(words, at);
+    if (words[at] === "s") words.splice(at, 1);
+    const often = (word) => OFTEN[word] ?? (/^[2-8]$/.test(word) ? Number(word) : 0);
+    let number = 1;
+    if (words[at - 1] === "x" && often(words[at - 2])) number = often(words.splice(at - 2, 2)[0]);
+    else if (often(words[at - 1])) number = often(words.splice(at - 1, 1)[0]);
+    else if (words[at] === "x" && often(words[at + 1])) number = often(words.splice(at, 2)[1]);
+    cards.push({ card: option, number, tail });
+  }
+  return cards;
+};
+
+const takeSizes = (words) => {
+  const sizes = [];
+  for (let at = words.length - 1; at > 0; at -= 1) {
+    if (/^(?:gi?b|g)$/.test(words[at]) && /^\d+$/.test(words[at - 1])) sizes.unshift(Number(words.splice(at - 1, 2)[0]));
+  }
+  const bare = words.findIndex((word, at) => /^\d+$/.test(word) && word >= 8 && word <= 1024 &&
+    words[at + 1] !== "b" && words[at - 1] !== "x");
+  if (!sizes.length && bare >= 0) sizes.push(Number(words.splice(bare, 1)[0]));
+  return sizes;
+};
+
+const nameOf = ({ label }) => label.replace(/, \d+ GB( of .*)?$/, "");
+const stem = (key) => key.replace(/-\d+gb$|-laptop.*$/, "");
+const kinOf = (card, gib) => everyCard.find((one) => one.gib === gib && stem(one.key) === stem(card.key) &&
+  one.key.includes("laptop") === card.key.includes("laptop"));
+
+const listed = (sizes) => sizes.map((size) => `${size} GB`);
+
+// What stands between the names: words that are left, and what the others say.
+const listen = (text) => {
+  let rest = ` ${text.toLowerCase()} `.replace(/\b(\d{1,2}) ?[x×*] ?(\d+) ?(?=gi?b?\b)/g, (_, number, each) => `${number * each} `)
+    .replace(/\b([24]0[678]0)s\b/g, "$1 super").replace(/(\d) ?gigs?\b/g, "$1 gb");
+  const take = (pattern) => {
+    const found = rest.match(pattern);
+    if (found) rest = rest.replace(found[0], " ");
+    return found;
+  };
+  const mac = take(/\bmac ?books?(?: pro| air)?|\bmac (?:mini|studio|pro)\b|\bimac\b|\bmac\b/);
+  const laptop = take(/laptop|notebook|\bmobile\b/) && !mac;
+  const ddr = take(DDR);
+  const windows = take(/\bwin(?:dows)?(?: ?1[01])?(?: pro| home)?\b/);
+  const linux = take(/\b(?:linux|ubuntu|debian|fedora|arch|mint)\b(?: ?\d\d\.\d\d)?/);
+  const cpu = take(CPU)?.[0].trim() ?? "";
+  const quant = take(/\b(?:i?q\d(?:_[a-z0-9]+)+|mxfp4|bf16|f16|fp8)\b/)?.[0];
+  const vram = take(/\b(\d+) ?g(?:i?b)? (?:of )?vram\b|\bvram:? ?(\d+) ?g(?:i?b)?\b/);
+  const sata = take(/\bsata\b/);
+  const generation = take(/\b(?:pcie|gen) ?([345])(?:\.0)?(?: ?x4)?\b/);
+  for (const ignored of [/\bcl ?\d\d\b/, /\b\d(?:\.\d+)? ?ghz\b/, /\b\d+[ -]cores?(?: [cg]pu)?\b/, /\bdual[ -]channel\b/,
+    /\bmac ?os\b/, /\b\d+(?:\.\d+)? ?tb\b/, /\b\d+ ?gb (?=(?:m\.2 )?(?:nvme|ssd))/]) take(ignored);
+  return {
+    mac, laptop, quant,
+    ddr: ddr && { text: ddr[0].trim(), label: ddr[1] ? "" : `DDR${ddr[2]}`, rate: ddr[3] ?? ddr[4] ?? ddr[5] },
+    os: windows ? "windows" : linux ? "linux" : "",
+    cpu: /\d{3}/.test(cpu) ? cpu : "",
+    vram: vram && Number(vram[1] ?? vram[2]),
+    drive: sata ? "sata-ssd" : generation ? `nvme-gen${generation[1]}` : "",
+    words: tokens(rest),
+  };
+};
+
+const takeModel = (said, meant) => {
+  const model = findModels(said.words);
+  const [key] = model?.keys.length === 1 ? model.keys : [];
+  const held = known.models.find((one) => one.key === (model ? key : meant.chosen.model));
+  if (!model) meant.kept.push(held.key);
+  else if (held) meant.chosen.model = key;
+  else meant.strange.push(key ?? whichOf(model));
+  if (model && held && model.said !== spaced(tokens(key))) meant.taken = `“${model.said}” is taken as ${key}.`;
+  const other = said.quant && said.quant !== held?.file ? said.quant : "";
+  if (other) meant.strange.push(other);
+  meant.wanted.model = `${model ? key ?? "MODEL" : held.key}${other && `:${other}`}`;
+  return model;
+};
+
+// A computer with one memory for all. chip: undefined for a Mac without its name.
+const takeWhole = (chip, variant, sizes, said, meant) => {
+  const [gib, ...others] = sizes;
+  const same = known.whole.filter((one) => one.part === chip?.part && !variant);
+  const fits = gib === undefined ? (chip?.key === meant.chosen.on || same.length === 1) && chip : same.find((one) => one.gib === gib);
+  const name = chip ? `${chip.part}${variant}` : "CHIP";
+  meant.wanted.on = fits ? fits.key : `${name} + ${gib === undefined ? "RAM" : `${gib}GiB`}`;
+  meant.wanted.alone = true;
+  if (fits) meant.chosen.on = fits.key;
+  else if (!chip) meant.strange.push("a Mac without its chip");
+  else meant.strange.push(`${nameOf(chip)}${variant} ${gib === undefined ? "without the size of its memory" : `with ${gib} GB`}`);
+  meant.strange.push(...listed(others));
+  if (said.os && !chip?.mac) meant.wanted.os = said.os;
+};
+
+const takeLaptop = (card) => everyCard.find(({ key }) => key === `${stem(card.key)}-laptop`) ??
+  { ...card, key: `${card.key}-laptop`, label: `${card.label} in a laptop` };
+
+// The cards, of which the page holds one; their own memory is taken from the sizes.
+const placeCards = (cards, sizes, { laptop, vram, ddr }, meant) => {
+  for (const each of cards) {
+    if (laptop) each.card = takeLaptop(each.card);
+    const own = sizes.findIndex((gib) => kinOf(each.card, gib) && (sizes.length > 1 || (!ddr && !known.gib.includes(gib))));
+    const gib = vram ?? (own >= 0 ? sizes.splice(own, 1)[0] : each.card.gib);
+    const kin = kinOf(each.card, gib);
+    if (vram && !kin) meant.strange.push(`${each.card.label} with ${gib} GB`);
+    if (gib !== each.card.gib && kin) each.card = kin;
+  }
+  if (!cards.length) return;
+  const [{ card, number, tail }] = cards;
+  const named = (of) => cards.map((each) => `${each.number > 1 ? `${each.number}x ` : ""}${of(each.card)}${each.tail}`).join(" + ");
+  meant.wanted.on = named(({ key }) => key || "none");
+  if (cards.length > 1 || number > 1) meant.strange.push(`${named(({ label }) => label)}: it holds one card`);
+  else if (tail || !known.cards.includes(card)) meant.strange.push(`${card.label}${tail}`);
+  else meant.chosen.on = card.key || "none";
+};
+
+const takeMemory = (sizes, said, meant) => {
+  const { chosen, wanted, strange, kept, beside } = meant;
+  const type = known.ram.find(({ label }) => label === said.ddr?.label);
+  if (type) chosen.ram = type.key;
+  else if (said.ddr) strange.push(said.ddr.text);
+  else kept.push(known.ram.find(({ key }) => key === chosen.ram).label);
+  if (type && said.ddr.rate && !type.key.includes(`-${said.ddr.rate}x`)) {
+    wanted.ram = `${type.label.toLowerCase()}-${said.ddr.rate}x2`;
+    beside.push(`${type.label}-${said.ddr.rate}`);
+  }
+  const [gib, ...others] = sizes;
+  if (gib === undefined) kept.push(`${chosen.gib} GB of RAM`);
+  else if (known.gib.includes(gib)) chosen.gib = String(gib);
+  else strange.push(`${(wanted.gib = gib)} GB of RAM`);
+  strange.push(...listed(others));
+};
+
+const takeCpu = ({ cpu, ddr, os }, { chosen, wanted, strange, beside }) => {
+  const own = known.ram.find(({ key }) => key === chosen.ram).cpu;
+  if (cpu && !ddr) wanted.ram = ""; // the command guesses what goes with the CPU
+  if (cpu && chosen.on !== "none") beside.push(cpu);
+  else if (cpu && tokens(cpu).at(-1) !== tokens(own).at(-1)) strange.push(cpu);
+  Object.assign(wanted, { cpu, os });
+};
+
+// What a text means beside what was chosen before. chosen: of this page; wanted: for the command; strange: what this
+// page does not hold; kept: what was not said; beside: what an answer of this page leaves out; taken: a remark on a name.
+const understand = (text, before) => {
+  const meant = { chosen: { ...before }, wanted: {}, strange: [], kept: [], beside: [], taken: "" };
+  const { chosen, wanted, strange, kept, beside } = meant;
+  const said = listen(text);
+  const { words, mac, laptop } = said;
+  if (said.drive) chosen.drive = said.drive;
+  const model = takeModel(said, meant);
+  const cards = takeCards(words);
+  const found = cards.length ? null : find(words, [...known.whole, ...known.others.chips]);
+  const variant = found ? tailAt(words, found.at) : "";
+  const sizes = takeSizes(words);
+  let chip = found?.option;
+  if (!chip && !cards.length && mac) {
+    const macs = known.whole.filter((one) => one.mac && one.gib === sizes[0]);
+    if (macs.length === 1) [chip] = macs;
+  } else if (!chip && !cards.length) {
+    kept.push(nameOf({ label: labelOf(before) }));
+    chip = known.whole.find((one) => one.key === before.on);
+  }
+  if (chip || (mac && !cards.length)) takeWhole(chip, variant, sizes, said, meant);
+  else {
+    placeCards(cards, sizes, said, meant);
+    takeMemory(sizes, said, meant);
+    takeCpu(said, meant);
+    if (laptop && !cards.length) {
+      strange.push("a laptop without its graphics card");
+      wanted.on = "CARD";
+    }
+  }
+  if (wanted.os) beside.push(wanted.os === "linux" ? "Linux" : "Windows");
+  const left = words.filter((word) => !SAID.has(word)).join(" ");
+  if (left) strange.push(`“${left}”`);
+  if (!model && /[a-z]/.test(left)) wanted.model = "MODEL";
+  return { ...meant, wanted: { ...chosen, ...wanted } };
+};
