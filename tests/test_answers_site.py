@@ -385,7 +385,7 @@ def test_without_scripts_there_is_an_answer(site: Path, browser: Browser) -> Non
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+@pytest.mark.parametrize("width", [360, 390, 768, 1024, 1280])
 def test_it_fits_every_screen(site: Path, browser: Browser, width: int) -> None:
     browser.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
     for asked in (
@@ -397,6 +397,8 @@ def test_it_fits_every_screen(site: Path, browser: Browser, width: int) -> None:
         assert browser.run("return document.documentElement.scrollWidth") == width
         browser.run(LONG_LABELS)
         assert browser.run(CUT_OFF, browser.driver.find_element("tag name", "body")) == []
+    lists = "[...document.querySelectorAll('#choose select')].map(one => one.offsetWidth)"
+    assert min(browser.run(f"return {lists}")) > 100  # pixels: a narrower one cuts what is chosen
     heights = f"{CONTROLS}.filter(one => one.tagName !== 'A').map(one => one.getBoundingClientRect().height)"
     assert browser.run(f"return {heights}.filter(height => height && height < 24).length") == 0
 
