@@ -114,8 +114,6 @@ def _every() -> list[float]:
 
 
 def _cut(label: str) -> str:
-    """As many of its words as fit, and dots for the rest."""
-    if len(label) > LABEL:
-        short = label[: LABEL - len(DOTS) + 1]
-        label = f"{(short.rpartition(' ')[0] or short[:-1]).rstrip(' ,+')}{DOTS}"
-    return f"{label:<{LABEL}}"
+    """As much of it as fits, and dots for the rest."""
+    short = label if len(label) <= LABEL else f"{label[: LABEL - len(DOTS)].rstrip(' ,+')}{DOTS}"
+    return f"{short:<{LABEL}}"

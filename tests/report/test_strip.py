@@ -46,13 +46,15 @@ def test_columns_are_logarithms() -> None:
 
 CUT = (
     ("a" * 40, f"{'a' * (LABEL - 3)}..."),
-    ("RTX 5090 + RTX 4090, leloch's", "RTX 5090 + RTX 4090..."),
+    ("RTX 5090 + RTX 4090, leloch's", "RTX 5090 + RTX 4090, le..."),
+    ("RTX 5090 + RTX 4090 + RTX 3090", "RTX 5090 + RTX 4090 + R..."),
+    ("2x RTX 5090 + RTX 3090, llama.cpp", "2x RTX 5090 + RTX 3090..."),
     ("RTX 4070, Ollama up to 0.29", "RTX 4070, Ollama up to..."),
     ("RTX 3060, leloch's llama.c", "RTX 3060, leloch's llama.c"),
 )
 
 
-def test_a_long_name_is_cut_at_a_word_and_says_so() -> None:
+def test_a_long_name_is_cut_and_ends_with_dots() -> None:
     for label, says in CUT:
         (line, *_) = strip([Span(label, 2.0, 3.0, 4.0, first=False)], [], "tokens a second").split("\n")
         assert line.startswith(f"{says:<{LABEL}} ")
