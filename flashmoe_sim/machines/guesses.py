@@ -91,10 +91,15 @@ def check_generation(cpu: Part, memory: str) -> None:
 
 
 def takes(cpu: Part, memory: str) -> bool:
-    """Whether a CPU whose memory is known takes this one. memory: a name such as ddr4-3200x2, or a generation."""
-    given, best = (int("".join(_GENERATION.findall(name)) or 5) for name in (memory, cpu.memory))  # MRDIMM is DDR5
-    older = TAKES_OLDER.get(best)
-    return given == best or (given == best - 1 and older is not None and older.match(cpu.title) is not None)
+    """Whether a CPU whose memory is known takes this one, which may be a rate alone.
+
+    memory: a name such as ddr4-3200x2, a generation, or 51.2GB/s.
+    """
+    given, best = (_GENERATION.search(f"ddr5 {name}" if "mrdimm" in name else name) for name in (memory, cpu.memory))
+    if given is None or best is None:
+        return True
+    older = TAKES_OLDER.get(int(best[1]))
+    return given[1] == best[1] or (int(given[1]) == int(best[1]) - 1 and bool(older and older.match(cpu.title)))
 
 
 def with_channels(memory: Part, cpu: Part | None, ram_gib: float | None, given: int = 0) -> Part:
