@@ -20,8 +20,8 @@ _MAKERS = re.compile(
     re.IGNORECASE,
 )
 _HOSTS = re.compile(  # who rent computers, and the names of what they rent; a cloud's instance is in the table below
-    r"\b(?:hetzner|ovh(?:cloud)?|vast\.?ai|run ?pod(?:\.io)?|lambda(?: labs)?|paperspace|tensordock|scaleway|vultr|"
-    r"linode|(?:google )?colab|kaggle|modal|salad|aws|gcp|azure)\b(?!-)[ :]*",
+    r"(?<![\w-])(?:hetzner|ovh(?:cloud)?|vast\.?ai|run ?pod(?:\.io)?|lambda(?: labs)?|paperspace|tensordock|scaleway|"
+    r"vultr|linode|(?:google )?colab|kaggle|modal|salad|aws|gcp|azure)\b(?!-)[ :]*",
     re.IGNORECASE,
 )
 _PARTS_BEGIN = re.compile(

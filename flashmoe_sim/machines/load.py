@@ -260,7 +260,7 @@ def _preset(name: str, system: str) -> Machine:
 
 def _unknown_machine(name: str) -> BadInput:
     """An error with the nearest presets, chips as sold and parts."""
-    if left := left_over(name):
+    if "," not in name and (left := left_over(name)):
         return UnknownName(
             f"unknown machine {shown(name)}: {shown(' '.join(left))} names no part; write parts with + between them"
         )
