@@ -196,6 +196,20 @@ def test_bits_by_module_that_a_name_says(tmp_path: Path) -> None:
     assert loaded(tmp_path / "b", config).name == "gpt-oss-120b:mxfp4-q8"
 
 
+def test_bits_of_experts_with_other_names(tmp_path: Path) -> None:
+    """Two matrices an expert, in layers of a backbone; gate and up in one tensor; an attention that is not known."""
+    plain = modules(8, ["mixer.switch_mlp.fc1", "mixer.switch_mlp.fc2"], layers=range(52))
+    two = {path.replace("model.", "backbone."): one for path, one in plain.items()}
+    names = ["experts.switch_glu.gate_proj", "experts.switch_glu.up_proj", "experts.switch_glu.down_proj"]
+    fused = {f"language_{path}": one for path, one in modules(8, names, layers=range(30)).items()}
+    for model, own in (("nemotron-3-nano-30b-a3b", two), ("gemma-4-26b-a4b", fused)):
+        found = loaded(tmp_path / model, CONFIGS[model] | {"quantization_config": None, "quantization": FOUR | own})
+        assert 8e-9 * found.routed_bytes / named_models()[model].routed_params_b == pytest.approx(8.5, rel=1e-3)
+    latent = CONFIGS["deepseek-v4-flash"] | {"quantization_config": None}
+    with refused(Unsupported, "('model.layers.0.attn.wq_a' among them)"):
+        loaded(tmp_path / "v4", latent | {"quantization": FOUR | modules(8, ["attn.wq_a"], layers=range(3))})
+
+
 def test_bits_by_module_at_the_size_of_the_index(tmp_path: Path) -> None:
     folder = written(tmp_path / "mlx", QWEN3 | {"quantization": FOUR | modules(8, SWITCH)})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 31 * 10**9}}))
