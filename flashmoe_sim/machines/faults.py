@@ -16,6 +16,7 @@ def read_by_faults(storage: Storage, os: str) -> Storage:
     touches pages.
     """
     window, at_once = (_quantity(estimate(name, os)) for name in ("faults.window_kib", "faults.in_flight"))
+    around = estimate("faults.around", os)
     if (rate := storage.faults_gb_s) is not None:
         engine = estimate("faults.of_an_engine")
         rate = replace(rate, value=rate.value * engine.value, lo=rate.lo * engine.lo, hi=rate.hi * engine.hi)
@@ -25,6 +26,7 @@ def read_by_faults(storage: Storage, os: str) -> Storage:
         fault_kib=storage.fault_kib or window,
         faults_in_flight=storage.faults_in_flight or at_once,
         faults_gb_s=rate,
+        around_windows=around.value,
         by_faults=True,
     )
 

@@ -68,7 +68,8 @@ class Storage:
     fault_kib, faults_in_flight: what one page fault of a mapped file reads, and how many are read at once; None if the
         machine's file does not say. faults_gb_s: what such faults read together, with what is around the pieces; None
         if it was not measured.
-    by_faults: whether experts are read by page faults of a mapped file, and not by an engine's own reads.
+    around_windows: what they read around a piece of a mapped file. by_faults: whether experts are read by page faults,
+        and not by an engine's own reads.
     """
 
     read_gb_s: Quantity
@@ -79,14 +80,15 @@ class Storage:
     fault_kib: Quantity | None = None
     faults_in_flight: Quantity | None = None
     faults_gb_s: Quantity | None = None
+    around_windows: float = 0.0
     by_faults: bool = False
 
     def around_bytes(self, size_bytes: int) -> int:
         """What page faults read around a piece of a mapped file, beside its own bytes; 0 of other reads.
 
-        The first fault of a piece reads half a window before it and half a window after that; three quarters into a
-        window, reading goes on with the next one. So a quarter of a window costs one window, half of one two, and a
-        larger piece itself and two windows.
+        On Linux the first fault of a piece reads half a window before it and half a window after that; three quarters
+        into a window, reading goes on with the next one. So a quarter of a window costs one window, half of one two,
+        and a larger piece itself and two windows: around_windows. Of other systems that is a guess.
         Source: Linux, mm/filemap.c, do_sync_mmap_readahead() and do_async_mmap_readahead(), and what it was seen to
         read (reports/paging). What lies around a piece may be in RAM already, which is left out.
         """
@@ -94,7 +96,7 @@ class Storage:
             return 0
         window = self.fault_kib.value * 1024
         if size_bytes > window / 2:
-            return round(estimate("faults.around").value * window)
+            return round(self.around_windows * window)
         return round(window * (1 + (size_bytes > window / 4))) - size_bytes
 
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:

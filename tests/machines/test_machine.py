@@ -44,7 +44,9 @@ def test_with_a_table() -> None:
 
 def faults(*, read_gb_s: float = 4, window_kib: float = 256, at_once: float = 2) -> Storage:
     of = storage(read_gb_s=read_gb_s)
-    return replace(of, fault_kib=exactly(window_kib), faults_in_flight=exactly(at_once), by_faults=True)
+    return replace(
+        of, fault_kib=exactly(window_kib), faults_in_flight=exactly(at_once), around_windows=2, by_faults=True
+    )
 
 
 def test_page_faults_read_windows() -> None:

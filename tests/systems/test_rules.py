@@ -103,10 +103,11 @@ def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
 @pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindowSlots(), Imp(), StaticProfile()])
 def test_a_mapped_file_is_read_in_the_windows_of_the_operating_system(system: System) -> None:
     machine = load_machine("rtx-3090")
-    windows = {"": (128, 2), "linux": (256, 4), "windows": (68, 1), "macos": (32, 1)}
-    for os, (window_kib, at_once) in windows.items():
+    windows = {"": (128, 2, 1.5), "linux": (256, 4, 2), "windows": (68, 1, 1.5), "macos": (32, 1, 1.5)}
+    for os, (window_kib, at_once, around) in windows.items():
         found = system.adapted(replace(machine, os=os)).storage
         assert (found.by_faults, found.fault_kib.value, found.faults_in_flight.value) == (True, window_kib, at_once)
+        assert found.around_bytes(1 << 20) == around * window_kib * 1024
     known = Quantity(1024, 1024, 1024, "read-ahead of 512 KiB", "made")
     own = replace(machine, storage=replace(machine.storage, fault_kib=known))
     assert system.adapted(own).storage.fault_kib == known
