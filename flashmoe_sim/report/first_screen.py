@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -350,7 +351,8 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     """Other lines that may be better for who asks."""
     other, less, likely_faster = found.reads_itself, found.smaller, found.likely_faster
     if likely_faster is not None and likely_faster.best.launch is not None:
-        how = f"likely faster, but not surely ({found.wins(likely_faster):.0%}): {_brief(likely_faster.best)}"
+        share = math.floor(100 * found.wins(likely_faster))  # below the one from which it would be named first
+        how = f"likely faster, but not surely ({share}%): {_brief(likely_faster.best)}"
         yield _item("Or", f"{likely_faster.best.system.title}, {how}:")
         yield _command("", likely_faster.best.launch.line)
         yield from _get(likely_faster.best)
