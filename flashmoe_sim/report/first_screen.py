@@ -236,10 +236,10 @@ def get_of(found: Recommendation) -> Iterator[str]:
 
 
 def _published_at(found: Recommendation) -> str:
-    """Where a known model's GGUF files are; empty if that is not known."""
+    """Where most GGUF files of a known model are; empty if that is not known."""
     known = named_models().get(found.case.model.base_name)
     where = f"https://huggingface.co/{known.repository}" if known is not None and known.repository else ""
-    return f", {found.case.model.quant.upper()} of {where}" if where and found.case.model.quant else ""
+    return f"; look for {found.case.model.quant.upper()} at {where}" if where and found.case.model.quant else ""
 
 
 def needs_of(found: Recommendation) -> str:

@@ -125,6 +125,6 @@ def test_where_a_known_model_is_and_on_what_others_measured(capsys: pytest.Captu
     out = " ".join(
         shown(capsys, "recommend", "qwen3-30b-a3b", "--machine", ASKED["a PC"][1], "--system", "placed").split()
     )
-    assert "Q4_K_M of https://huggingface.co/unsloth/Qwen3-30B-A3B-GGUF" in out
+    assert "look for Q4_K_M at https://huggingface.co/unsloth/Qwen3-30B-A3B-GGUF" in out
     out = " ".join(shown(capsys, "recommend", "kimi-k2", "--machine", "epyc-9354 + 768GiB", "--system", "cpu").split())
     assert "on such a GPU" not in out
