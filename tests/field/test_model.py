@@ -51,7 +51,7 @@ def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) 
     ("cells", "message"),
     [
         ({"model": "Abacus-7B"}, "unknown model 'Abacus-7B'; `sim model list` lists all"),
-        ({"model": "GLM-4.5V"}, "unknown model 'GLM-4.5V'; did you mean 'glm-4.6'? `sim model list` lists all"),
+        ({"model": "GLM-4.5V"}, "unknown model 'GLM-4.5V'; did you mean 'glm-4.5-air'? `sim model list` lists all"),
         ({"model": "Qwen3"}, "unknown model 'Qwen3'; "),
         ({"model": ""}, "model '': no mixture of experts is named so"),
         ({"model": "DeepSeek-R1-Distill-Qwen-32B"}, "model 'DeepSeek-R1-Distill-Qwen-32B': no mixture of experts"),
