@@ -83,7 +83,7 @@ def stored_as(
 ) -> Stored:
     """How a config says its weights are stored.
 
-    text: the part of the document on the language model. beside: the object of a file beside it that says the same.
+    text: the language model's part of the document. beside: what a file beside the config says; empty without one.
     Raises Malformed for values that no program writes.
     """
     mlx = _object(document, text, "quantization", where=where)

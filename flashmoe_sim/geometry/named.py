@@ -355,7 +355,7 @@ def _alike(name: str) -> list[str]:
 
 
 def _has_numbers(text: str, known: str) -> bool:
-    """Whether a known name has the numbers of a text, and its model the size: not that of qwen3.5-9b."""
+    """Whether a text has no other numbers, words of size or weights than a known model: qwen3.5-9b is not near any."""
     words = _words(text)
     others = [word for word in words if not _SIZE.fullmatch(word)]
     same = set(_NUMBER.findall(" ".join(others))) <= set(_NUMBER.findall(known))
@@ -436,6 +436,12 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     near = [f"{one.quant} ({size(file_bytes(one))})" for one in nearest_by_bits(model, bits, file)]
     others = f"; the nearest by bits are {' and '.join(near)}" if near else ""
     return UnknownName(f"{kind}: no recipe says its size; {give}{others}")
+
+
+def repository_of(model: ModelGeometry) -> str:
+    """Hugging Face's repository with GGUF files of a known model; empty if none is known."""
+    known = named_models().get(model.base_name)
+    return "" if known is None else known.repository
 
 
 def file_weights_b(model: NamedModel) -> float:

@@ -123,9 +123,8 @@ def _mixed(entry: NamedModel, recipe: Recipe, name: str) -> ModelGeometry:
     for usual in AS_MIXED:
         one = geometry_of(entry, usual, name=f"{name}:{usual}")
         mix = of_recipe(entry, recipe, usual, name=one.name)
-        if mix.layers == one.layers and abs((mix.dense_bytes or 0) - (one.dense_bytes or 0)) < SAME_BYTES * file_bytes(
-            one
-        ):
+        apart = abs((mix.dense_bytes or 0) - (one.dense_bytes or 0))
+        if mix.layers == one.layers and apart < SAME_BYTES * file_bytes(one):
             return one
     return of_recipe(entry, recipe, MLX_MIXED, name=f"{name}:{MLX_MIXED}")
 
@@ -262,10 +261,8 @@ def _objects(document: Mapping[str, Any], nested: int) -> Iterator[Mapping[str, 
 def _named_experts(document: Mapping[str, Any]) -> set[str]:
     """Unknown fields with numbers that are named for experts."""
     fields = [(name, value) for text in _objects(document, MOST_NESTED) for name, value in text.items()]
-    return {name for name, value in fields if "experts" in name and type(value) is int and value > 1} - {
-        *EXPERTS,
-        *TOP_K,
-    }
+    named = {name for name, value in fields if "experts" in name and type(value) is int and value > 1}
+    return named - {*EXPERTS, *TOP_K}
 
 
 def _experts(text: Mapping[str, Any]) -> int:

@@ -270,13 +270,9 @@ def is_computer(word: str) -> bool:
 def kind_of(word: str) -> str:
     """The kind of part that a word names, one of KINDS, `RAM`, or nothing for an operating system; it names one."""
     read = _read(word)
-    return (
-        "RAM"
-        if read.part is None and not (read.system or read.desktop)
-        else ""
-        if read.part is None
-        else read.part.kind
-    )
+    if read.part is not None:
+        return read.part.kind
+    return "" if read.system or read.desktop else "RAM"
 
 
 def parse_parts(text: str) -> Parts:

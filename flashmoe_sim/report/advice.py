@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import fewest_bits, file_bytes, is_listed, named_model, named_models, smaller
+from flashmoe_sim.geometry.named import fewest_bits, file_bytes, is_listed, named_model, repository_of, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
@@ -186,9 +186,7 @@ def meanings_of(found: Recommendation) -> dict[str, str]:
     elif NO_FILE in meanings:
         meanings[NO_FILE] += f". It has {size_gb}"
         if found.best.best.system.program == LLAMA_CPP and model.quant:
-            known = named_models().get(model.base_name)
-            where = known.repository if known is not None and known.repository else "OWNER/NAME-GGUF"
-            asked = f"sim recommend {where}:{model.quant.upper()}"
+            asked = f"sim recommend {repository_of(model) or 'OWNER/NAME-GGUF'}:{model.quant.upper()}"
             meanings[NO_FILE] += f"; `{asked}`, or another repository, has a line that downloads it"
     return meanings
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
-from flashmoe_sim.geometry.named import file_bytes, named_model, named_models
+from flashmoe_sim.geometry.named import file_bytes, named_model, repository_of
 from flashmoe_sim.io.notes import CUT_OFF, TAKEN, code_of
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
 from flashmoe_sim.io.sizes import GIB
@@ -237,9 +237,8 @@ def get_of(found: Recommendation) -> Iterator[str]:
 
 def _published_at(found: Recommendation) -> str:
     """Where most GGUF files of a known model are; empty if that is not known."""
-    known = named_models().get(found.case.model.base_name)
-    where = f"https://huggingface.co/{known.repository}" if known is not None and known.repository else ""
-    return f"; look for {found.case.model.quant.upper()} at {where}" if where and found.case.model.quant else ""
+    quant, repository = found.case.model.quant, repository_of(found.case.model)
+    return f"; look for {quant.upper()} at https://huggingface.co/{repository}" if quant and repository else ""
 
 
 def needs_of(found: Recommendation) -> str:
@@ -311,12 +310,6 @@ def doubt_of(found: Recommendation) -> str:
     return ""
 
 
-def _waits(one: Compared) -> bool:
-    """Whether a part of a token that is worth naming waits for pages of mapped files."""
-    spent = one.ms_per_token or {}
-    return one.mapped_bytes > 0 and spent.get("read", 0.0) > SMALLEST * sum(spent.values())
-
-
 def _measure(found: Recommendation) -> str:
     known = found.case.machine.storage.faults_gb_s is not None
     return "" if known else ": `sim machine probe --file MODEL.gguf --out mine.toml` measures it"
@@ -331,7 +324,7 @@ def _given(found: Recommendation) -> Iterator[Row]:
         yield "Guess", names
     elif not sentence.startswith("Given: ") and sentence:
         yield "Guess", sentence.removeprefix("Guessed: ")
-    if _waits(found.best.best) and not machine.os and not machine.unified:
+    if found.waits_for_pages(SMALLEST) and not machine.os and not machine.unified:
         yield "Guess", f"the system, on which reading depends: give {' or '.join(f'`+ {name}`' for name in ON_PCS)}"
     if unseen := uncounted(machine):
         yield "Unseen", unseen
@@ -340,26 +333,25 @@ def _given(found: Recommendation) -> Iterator[Row]:
         yield "Old", old
 
 
-def _get(one: Compared) -> Iterator[Part]:
-    """Where another engine is."""
-    facts = one.system.facts
-    if facts is not None and facts.get is not None:
-        yield _item("", f"from {facts.get.address}")
+def _another(one: Compared, how: str) -> Iterator[Part]:
+    """Another engine, and how it is; its line, and where it is."""
+    launch, facts = one.launch, one.system.facts
+    if launch is not None:
+        yield _item("Or", f"{one.system.title}, {how}:")
+        yield _command("", launch.line)
+        if facts is not None and facts.get is not None:
+            yield _item("", f"from {facts.get.address}")
 
 
 def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     """Other lines that may be better for who asks."""
     other, less, likely_faster = found.reads_itself, found.smaller, found.likely_faster
-    if likely_faster is not None and likely_faster.best.launch is not None:
+    if likely_faster is not None:
         share = math.floor(100 * found.wins(likely_faster))  # below the one from which it would be named first
         how = f"likely faster, but not surely ({share}%): {_brief(likely_faster.best)}"
-        yield _item("Or", f"{likely_faster.best.system.title}, {how}:")
-        yield _command("", likely_faster.best.launch.line)
-        yield from _get(likely_faster.best)
+        yield from _another(likely_faster.best, how)
     if other is not None and other.best.launch is not None:
-        yield _item("Or", f"{other.best.system.title}, which reads experts itself, {_brief(other.best)}:")
-        yield _command("", other.best.launch.line)
-        yield from _get(other.best)
+        yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}")
     elif plain is not None and plain.launch is not None:
         yield _command("Or", plain.launch.line)
     if less is not None and less.best.launch is not None:

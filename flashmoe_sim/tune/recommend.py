@@ -158,9 +158,13 @@ class Recommendation(InNotebook):
     @property
     def pages(self) -> bool:
         """Whether `best` mostly waits for pages of mapped files."""
+        return self.waits_for_pages(PAGING)
+
+    def waits_for_pages(self, share: float) -> bool:
+        """Whether `best` waits for pages of mapped files for more than this share of a token's time."""
         best = self.best.best
         spent = best.ms_per_token or {}
-        return best.mapped_bytes > 0 and spent.get("read", 0.0) > PAGING * sum(spent.values())
+        return best.mapped_bytes > 0 and spent.get("read", 0.0) > share * sum(spent.values())
 
     @property
     def reads_itself(self) -> Searched | None:
@@ -181,7 +185,8 @@ class Recommendation(InNotebook):
         It is known to run as predicted, keeps the text and fits.
         """
         least = (1 + WORTH_A_TRY) * (self.best.best.tok_s or 0.0)
-        known = [one for one in self.by_program if one in self.faster and one is not self.reads_itself]
+        faster, other = self.faster, self.reads_itself
+        known = [one for one in self.by_program if one in faster and one is not other]
         return next((one for one in known if (one.best.tok_s or 0.0) >= least), None)
 
     def wins(self, one: Searched) -> float:

@@ -74,7 +74,8 @@ class Resizer:
     def _first(self, each: Sequence[Compared], case: Case) -> Compared | None:
         """The one that an answer names first: with intervals, if another engine may stand before what anybody can
         install."""
-        plain, goal = common_first(each, Objective()), Objective()
+        goal = Objective()
+        plain = common_first(each, goal)
         if plain is None:
             return first(each, case, goal)
         faster = [one for one in each if not one.system.common and one.tok_s and wins(one, plain, goal) > LIKELY]
