@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint
 from importlib.util import module_from_spec
 from inspect import isabstract, unwrap
 from pathlib import Path
@@ -36,8 +37,8 @@ def find_class(kind: str, name: str, base: type) -> type[Any]:
     Raises BadInput for a missing module or class, for a class that is not a complete policy, and for any error in it.
     """
     module_name, _, attribute = name.partition(":")
-    listed = "`sim policy list`" if kind == "policy" else "`sim prefetch list`"
-    expected = f"expected a name from {listed} or module:Class"
+    verb = {"predictor": "prefetch"}.get(kind, kind)
+    expected = f"expected a name from `sim {verb} list` or module:Class"
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise Malformed(f"{kind} {name!r}: {expected}")
     try:
@@ -52,18 +53,43 @@ def find_class(kind: str, name: str, base: type) -> type[Any]:
     except (Exception, SystemExit) as error:
         where = place_of(error) or module_name
         raise Unusable(f"{kind} {name!r}: {where}: {cause_of(error)}") from error
+    return _class_of(module, attribute, f"{kind} {name!r}", kind, base, expected)
+
+
+def installed_class(kind: str, entry: EntryPoint, base: type) -> type[Any]:
+    """The class that an entry point of an installed package names; raises BadInput as `find_class`."""
+    asked = f"{kind} {entry.name!r} of {package_of(entry)}"
+    try:
+        module = importlib.import_module(entry.module)
+    except (Exception, SystemExit) as error:
+        raise Unusable(f"{asked}: {place_of(error) or entry.module}: {cause_of(error)}") from error
+    found = _class_of(module, entry.attr, asked, kind, base, "mend or uninstall the package")
+    if found.name != entry.name:
+        raise Malformed(f"{asked}: its class is named {found.name!r}; expected one name")
+    return found
+
+
+def package_of(entry: EntryPoint) -> str:
+    """The package of an entry point, in words."""
+    return f"package {entry.dist.name}" if entry.dist is not None else "a package"
+
+
+def _class_of(module: ModuleType, attribute: str, asked: str, kind: str, base: type, expected: str) -> type[Any]:
+    """A class of a module, complete. asked: what names it, and expected: what else could, for messages."""
     found = getattr(module, attribute, None)
     if found is None:
         classes = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)]
-        own = ", ".join(key for key in classes if getattr(module, key).__module__ == module_name)
+        own = ", ".join(key for key in classes if getattr(module, key).__module__ == module.__name__)
         there = f"; a {kind} there: {own}" if own else ""
-        where = shown_path(getattr(module, "__file__", None) or module_name)
-        raise UnknownName(f"{kind} {name!r}: no {attribute} in {where}{there}; {expected}")
+        where = shown_path(getattr(module, "__file__", None) or module.__name__)
+        raise UnknownName(f"{asked}: no {attribute} in {where}{there}; {expected}")
     if not (isinstance(found, type) and issubclass(found, base)) or not hasattr(found, "name"):
-        raise Malformed(f"{kind} {name!r}: not a {kind}: expected a named class that extends {base.__name__}")
+        raise Malformed(f"{asked}: not a {kind}: expected a named class that extends {base.__name__}")
     if isabstract(found):
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise Malformed(f"{kind} {name!r}: not a {kind} yet: {attribute} lacks the method {lacks}")
+        raise Malformed(f"{asked}: not a {kind} yet: {attribute} lacks the method {lacks}")
+    if lacks := ", ".join(name for name in vars(base).get("__annotations__", ()) if not hasattr(found, name)):
+        raise Malformed(f"{asked}: not a {kind} yet: {attribute} lacks {lacks}")
     return found
 
 

@@ -16,7 +16,7 @@ from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost
-from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
+from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES
 from flashmoe_sim.systems.table import SYSTEMS
 
 MANY = 6  # architectures, which a table then calls all others
@@ -86,10 +86,11 @@ def _served_markdown() -> list[str]:
     programs: dict[str, list[str]] = {}
     for name, kind in SYSTEMS.items():
         programs.setdefault(kind.program, []).append(f"[`{name}`](#{name})")
+    known = {kind.program: kind.facts_of_engine() for kind in SYSTEMS.values()}
     for program, names in programs.items():
-        if not program:
+        if (facts := known[program]) is None:
             continue
-        facts, of = facts_of(program), {status: list[str]() for status in heads}
+        of = {status: list[str]() for status in heads}
         for arch in archs:
             of[facts.archs.of(arch).removesuffix("-alloc").removesuffix("-free")].append(arch)
         of[facts.archs.others] = ["all others"] if len(of[facts.archs.others]) > MANY else of[facts.archs.others]

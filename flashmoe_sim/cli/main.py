@@ -123,6 +123,7 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
         "list": VerbEntry(f"{CLASSES}.system:ListSystems", "All systems in a table."),
         "engines": VerbEntry(f"{CLASSES}.system:ListEngines", "All engines, and when their facts were looked up."),
         "show": VerbEntry(f"{CLASSES}.system:ShowSystem", "One system: rule, settings, needs, source."),
+        "new": VerbEntry(f"{CLASSES}.new_system:NewSystem", "A package to start a system of your own from."),
     },
 }
 

@@ -273,7 +273,8 @@ class System(ABC):
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     splits_sockets: whether it divides every expert over the CPU's sockets by itself.
     several_machines: the same of machines that a network joins.
-    program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
+    program: the file of its engine's facts, in `engines/` or, of a package of its own, beside the class; empty if
+        nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     by_faults: whether it reads experts by page faults of a mapped file, and not by itself.
     limits, words: of settings: the least and the most, or the words, that a value may be.
@@ -368,7 +369,7 @@ class System(ABC):
 
     @classmethod
     def facts_of_engine(cls) -> EngineFacts | None:
-        return facts_of(cls.program) if cls.program else None
+        return facts_of(cls.program, beside=cls.__module__) if cls.program else None
 
     @property
     def kv_types(self) -> tuple[str, ...]:

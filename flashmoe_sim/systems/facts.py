@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import date, timedelta
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
 
 from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
-from flashmoe_sim.io.errors import Malformed, UnknownName
+from flashmoe_sim.io.errors import Malformed, Missing, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB, size
 from flashmoe_sim.machines.machine import Machine
 
@@ -522,16 +524,25 @@ def _numbers(version: str) -> list[int]:
 
 
 @cache
-def facts_of(name: str) -> EngineFacts:
+def facts_of(name: str, *, beside: str = __name__) -> EngineFacts:
     """The facts on an engine.
 
+    beside: the module with whose file they are if they are not in `engines/`.
     Raises BadInput for a file with an unknown section, key or status, or a section without its source.
     """
-    folder = resources.files(f"{__package__}.engines")
-    table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
-    if (get := _gets().get(name)) is not None:
-        table["get"] = get
-    return read_engine(name, table)
+    if name in engine_names():
+        folder = resources.files(f"{__package__}.engines")
+        table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+        if (get := _gets().get(name)) is not None:
+            table["get"] = get
+        return read_engine(name, table)
+    file = Path(sys.modules[beside].__file__ or "").with_name(f"{name}.toml")
+    try:
+        return read_engine(name, tomllib.loads(file.read_text("utf-8")), where=str(file))
+    except OSError:
+        raise Missing(f"{file}: no such file; expected the facts of the engine {name}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"{file}: {error}") from None
 
 
 @cache
@@ -547,6 +558,13 @@ def _gets() -> Mapping[str, Any]:
 
 
 OF_ALL = ("program", "common", "looked_up")
+EXPECTED = {  # by the type of a field
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "tuple[str, ...]": 'a list of texts, such as ["linux"]',
+    "tuple[int, ...]": "a list of whole numbers",
+}
 SECTIONS: dict[str, type] = {
     "state": EngineState,
     "licence": Licence,
@@ -561,9 +579,9 @@ SECTIONS: dict[str, type] = {
 }
 
 
-def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
-    """An engine from the sections of its file."""
-    where = f"engines/{name}.toml"
+def read_engine(name: str, table: Mapping[str, Any], *, where: str = "") -> EngineFacts:
+    """An engine from the sections of its file. where: the file, for errors, if it is not in `engines/`."""
+    where = where or f"engines/{name}.toml"
     sections: dict[str, Any] = {
         key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table
     }
@@ -571,6 +589,9 @@ def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
     needed = {*OF_ALL, "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
         raise Malformed(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")
+    for key, kind in (("program", str), ("common", bool)):
+        if not isinstance(table[key], kind):
+            raise Malformed(f"{where}: {key} is {table[key]!r}; expected {EXPECTED[kind.__name__]}")
     try:
         date.fromisoformat(table["looked_up"])
     except (TypeError, ValueError):
@@ -583,12 +604,24 @@ def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
 
 def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(table, Mapping):
+        raise Malformed(f"{where}: {table!r}; expected a section")
     if not table.get("source"):
         raise Malformed(f"{where}: no source; say where it was read")
     if unknown := sorted(set(table) - set(known)):
         raise UnknownName(f"{where}: unknown {unknown[0]}; known: {', '.join(known)}")
     if missing := [name for name, item in known.items() if item.default is MISSING and name not in table]:
         raise Malformed(f"{where}: no {missing[0]}")
+    for key, value in table.items():
+        expected = str(known[key].type).removesuffix(" | None")
+        of = {"tuple[str, ...]": str, "tuple[int, ...]": int}.get(expected)
+        fits = (
+            isinstance(value, list) and all(type(one) is of for one in value)
+            if of
+            else type(value).__name__ == expected
+        )
+        if expected in EXPECTED and not fits:
+            raise Malformed(f"{where}: {key} is {value!r}; expected {EXPECTED[expected]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
         if key in values and values[key] not in choices:
@@ -608,7 +641,7 @@ def _prebuilt(where: str, table: Mapping[str, Any]) -> Prebuilt:
 
 def _statuses(where: str, table: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:
     """The status of each name, that of the others, and the source."""
-    if not table.get("source"):
+    if not isinstance(table, Mapping) or not table.get("source"):
         raise Malformed(f"{where}: no source; say where it was read")
     others = table.get("others", "")
     lists = {key: names for key, names in table.items() if key not in ("source", "others")}

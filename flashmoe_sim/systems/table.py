@@ -1,15 +1,60 @@
-"""The table of systems: one line each."""
+"""The table of systems: one line each, and those that installed packages bring."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.lazy import LazyTable
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from flashmoe_sim.systems.base import System
 
-SYSTEMS: LazyTable[type[System]] = LazyTable(
+GROUP = "flashmoe_sim.systems"  # of the entry points by which a package names its systems: name = "module:Class"
+
+
+class Systems(LazyTable["type[System]"]):
+    """Systems by name: this program's own, then those of installed packages, in alphabetical order.
+
+    Looking up a name raises BadInput if a package's system has the name of another, is none, or cannot be imported.
+    """
+
+    @cached_property
+    def installed(self) -> Mapping[str, EntryPoint]:
+        """The entry points of installed packages. Raises Conflict for a name that is there twice."""
+        from importlib.metadata import entry_points
+
+        from flashmoe_sim.io.errors import Conflict
+        from flashmoe_sim.outside import package_of
+
+        found: dict[str, EntryPoint] = {}
+        for one in entry_points(group=GROUP):
+            if one.name in found or one.name in self._places:
+                raise Conflict(
+                    f"system {one.name!r} of {package_of(one)}: another has this name; rename or uninstall it"
+                )
+            found[one.name] = one
+        return dict(sorted(found.items()))
+
+    def __getitem__(self, name: str) -> type[System]:
+        if name in self._places or name not in self.installed:
+            return super().__getitem__(name)
+        from flashmoe_sim.outside import installed_class
+        from flashmoe_sim.systems.base import System
+
+        return installed_class("system", self.installed[name], System)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._places, *self.installed])
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self.installed)
+
+
+SYSTEMS = Systems(
     __package__,
     {
         "all-gpu": "all_gpu:AllGpu",

@@ -50,17 +50,19 @@ class ListEngines(Verb[list[dict[str, Any]]]):
         from datetime import date
 
         from flashmoe_sim.io.today import today
-        from flashmoe_sim.systems.facts import engine_names, facts_of
         from flashmoe_sim.systems.table import SYSTEMS
 
         day, systems = today(), dict(SYSTEMS.items())
         rows = []
-        for name in engine_names():
-            facts = facts_of(name)
+        for name in sorted({kind.program for kind in systems.values()}):
+            of = {system: kind for system, kind in systems.items() if kind.program == name}
+            facts = next(iter(of.values())).facts_of_engine()
+            if facts is None:
+                continue
             rows.append(
                 {
                     "engine": facts.program,
-                    "systems": [system for system, kind in systems.items() if kind.program == name],
+                    "systems": list(of),
                     "looked_up": facts.looked_up,
                     "days": (day - date.fromisoformat(facts.looked_up)).days,
                     "old": bool(facts.if_old(day)),
