@@ -26,7 +26,7 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.workload import load_workload, read_long, read_trace, with_trace
 from flashmoe_sim.question import in_order
-from flashmoe_sim.verbs.base import DrawnVerb, LiveVerb
+from flashmoe_sim.verbs.base import DrawnVerb
 
 if TYPE_CHECKING:
     import polars
@@ -53,11 +53,6 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
         if out is not None:
             _refuse_out(out, verb, force=force)
         question.check()
-        if issubclass(verb, LiveVerb):
-            from flashmoe_sim.cli.live import follow
-
-            follow(question, as_json=as_json)
-            return
         if verb.reads and not READS & takes.keys():
             question = interruptible(with_trace, question, lenient=lenient)
         found = _run(question, takes, lenient=lenient)

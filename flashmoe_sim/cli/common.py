@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
@@ -95,7 +94,7 @@ def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         executor.shutdown(wait=False)
 
 
-def print_json(document: dict[str, Any], *, on_one_line: bool = False) -> None:
+def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, with keys in the given order; unprintable characters become JSON escapes.
 
     The program's version comes last.
@@ -106,7 +105,7 @@ def print_json(document: dict[str, Any], *, on_one_line: bool = False) -> None:
 
     assert "version" not in document
     document = document | {"version": version()}
-    options = orjson.OPT_SERIALIZE_NUMPY | (0 if on_one_line else orjson.OPT_INDENT_2)
+    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2
     try:
         text = orjson.dumps(document, option=options).decode()
     except TypeError:  # a path with bytes that are not UTF-8
@@ -178,12 +177,7 @@ def _to_paste(command: str) -> Iterator[str]:
 
 
 def print_table(table: Table) -> None:
-    """A table as wide as the terminal."""
-    sys.stdout.write("\n".join(table_lines(table)) + "\n\n")
-
-
-def table_lines(table: Table, *, width: int | None = None) -> list[str]:
-    """The lines of a table as wide as the terminal; with `width`, of plain text that wide.
+    """A table as wide as the terminal.
 
     If space is tight, the columns move together; then the dispensable columns are left out in order, and the caption
     names them; then left-aligned text is broken between words. Names are never broken: a terminal narrower than the
@@ -197,9 +191,8 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
     rows = [[printable(text) for text in row] for row in table.rows]
     columns = [(printable(heading), side) for heading, side in table.columns]
     caption = table.caption
-    plain = None if width is None else io.StringIO()
     colors: Any = None if detect_legacy_windows() else "auto"  # its console prints escapes
-    console = Console(file=plain, width=width, color_system=colors, highlight=False, markup=False, emoji=False)
+    console = Console(color_system=colors, highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     headings = [heading for heading, _ in columns]
     widths = [
@@ -256,7 +249,8 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
         console.print(drawn)
         if caption:
             console.print(Text(printable(caption), "dim"))
-    return [line.rstrip() for line in captured.get().splitlines()]
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write("\n".join(lines) + "\n\n")
 
 
 def _explaining_others(caption: str, left_out: Sequence[str]) -> str:

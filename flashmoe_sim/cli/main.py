@@ -45,7 +45,6 @@ VERBS: dict[str, VerbEntry] = {
     "curve": VerbEntry(f"{CLASSES}.curve:Curve", "count the hits at every bank size in one pass"),
     "diagnose": VerbEntry(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
     "ceilings": VerbEntry(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
-    "watch": VerbEntry(f"{CLASSES}.watch:Watch", "follow a growing trace: hits, misses and bytes of every bank"),
     "predict": VerbEntry(f"{CLASSES}.predict:Predict", "predict the speed from a hit rate alone"),
     "compare": VerbEntry(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
     "recommend": VerbEntry(f"{CLASSES}.recommend:Recommend", "choose the engine and its flags for a machine"),

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
-from flashmoe_sim.trace.chunk import Chunk, parts_of
+from flashmoe_sim.trace.chunk import parts_of
 from flashmoe_sim.trace.on_disk import OnDisk, growing
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -167,10 +166,5 @@ def most_experts(trace: RoutingTrace) -> int:
 
 
 def default_width(trace: RoutingTrace) -> int:
-    """The experts per token; if that varies, the mean requests of a call with tokens.
-
-    Raises BadInput if it varies in a trace that is being written, whose mean is unknown.
-    """
-    if isinstance(trace, Chunk) and not trace.top_k:
-        raise Incomplete(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")
+    """The experts per token; if that varies, the mean requests of a call with tokens."""
     return trace.top_k or max(round(trace.refs / max(int(trace.has_refs.sum()), 1)), 1)

@@ -19,7 +19,6 @@ from flashmoe_sim.prefetchers.base import (
     rows_of,
     step_ends,
 )
-from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -137,7 +136,7 @@ class Eam(PastOnly):
     def begin(self, trace: RoutingTrace) -> Memory:
         layers, experts = len(trace.layers), most_experts(trace)
         stored = self.stored
-        if not isinstance(trace, Chunk | OnDisk):
+        if not isinstance(trace, OnDisk):
             stored = min(stored, int(step_ends(trace.steps).sum()))
         width = self.width or default_width(trace)
         kept_width = min(width, experts)

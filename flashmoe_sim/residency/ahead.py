@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.pool_state import NO_PAST, Past
 from flashmoe_sim.trace.routing import blocks, frozen
 
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
@@ -41,7 +39,6 @@ class Ahead:
     key: u32 [predicted].
     upcoming: i32 [predicted], the first reference to the key in the next call of the pool that uses it, or NEVER.
     meant: i64 [calls], the prediction for each call of the pool, or -1.
-    latest: i64 [layers], the prediction still pending for each layer after all of these calls, or -1.
     """
 
     turn: NDArray[np.int64]
@@ -51,7 +48,6 @@ class Ahead:
     key: NDArray[np.uint32]
     upcoming: NDArray[np.int32]
     meant: NDArray[np.int64]
-    latest: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -75,42 +71,27 @@ def nothing_ahead(pool: Pool) -> Ahead:
         key=np.empty(0, np.uint32),
         upcoming=np.empty(0, np.int32),
         meant=meant,
-        latest=np.empty(0, np.int64),
     )
 
 
-def by_pool(
-    predictions: Predictions, pools: list[Pool], n_layers: int, pasts: Sequence[Past] | None = None
-) -> list[Ahead]:
-    """The predictions for each pool, which is one layer or all layers.
-
-    pasts: for a chunk of a trace, the pending predictions of each pool. They come first in the arrays, before all
-        turns.
-    """
+def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
+    """The predictions for each pool, which is one layer or all layers."""
     found = []
     shared = _shared_out(predictions, pools, by_layer=len(pools) == n_layers)
-    for number, (pool, mine, past) in enumerate(zip(pools, shared, pasts or [NO_PAST] * len(pools), strict=True)):
+    for number, (pool, mine) in enumerate(zip(pools, shared, strict=True)):
         row, offset, after, key = mine.row, mine.offset, mine.after, mine.key
         calls, empty = len(pool.call), pool.trace.empty
         turn, upcoming, meant = empty(calls + 2, np.int64), empty(len(key), np.int32), empty(calls, np.int64)
         turn[0], turn[-1], meant[:] = 0, len(row), -1
         for block in blocks(calls):
             turn[1:-1][block] = np.searchsorted(mine.made, pool.call[block])
-        next_use, latest = np.full(pool.keys, NEVER, np.int32), np.full(n_layers, -1, np.int64)
-        _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
-        if pasts is not None:
-            turn = turn + len(past.row)
-            row, after = np.concatenate([past.row, row]), np.concatenate([past.after, after])
-            offset = np.concatenate([past.offset[:-1], past.offset[-1] + offset])
-            key = np.concatenate([past.key, key])
-            upcoming = np.concatenate([np.full(len(past.key), NEVER, np.int32), upcoming])
-            latest[past.row] = np.arange(len(past.row))
+        _upcoming(pool.key, pool.offset, turn, offset, key, np.full(pool.keys, NEVER, np.int32), upcoming)
         if predictions.target is None:
-            _latest(pool.row, pool.offset, turn, row, latest, meant)
+            _latest(pool.row, pool.offset, turn, row, np.full(n_layers, -1, np.int64), meant)
         else:
             target = predictions.target if len(pools) < n_layers else predictions.target[predictions.row == number]
             meant[np.searchsorted(pool.call, target)] = np.arange(len(target))
-        found.append(Ahead(turn, row, offset, after, key, upcoming, meant, latest))
+        found.append(Ahead(turn, row, offset, after, key, upcoming, meant))
     return found
 
 
@@ -171,8 +152,6 @@ def _latest(row: Any, offset: Any, turn: Any, ahead_row: Any, latest: Any, out: 
         out[call] = latest[row[call]]
         if offset[call] == offset[call + 1]:
             latest[row[call]] = -1
-    for serving in range(turn[len(row)], turn[len(row) + 1]):
-        latest[ahead_row[serving]] = serving
 
 
 @jit

@@ -14,7 +14,6 @@ from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.seen import why_not_seen
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.trace.chunk import Chunk
 
 MOST_REFERENCES = 1 << 30  # next uses have 32 bits
 
@@ -119,13 +118,10 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
 def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capacity: Capacity) -> BadInput:
     """The error for a call that finds no slot in its pool's bank; call: its place in the pool."""
     trace, pools = workload.trace, workload.pools(setup.scope)
-    if isinstance(trace, Chunk):
-        needs = "later calls may need more slots"
-    else:
-        needs = f"the largest call needs {max(pool.largest_call for pool in pools)} slots"
+    needs = f"the largest call needs {max(pool.largest_call for pool in pools)} slots"
     at = int(pools[number].call[call])
     return OutOfRange(
-        f"bank {setup.bank}: call {workload.first_call + at} of {trace.name} (layer {int(trace.layer[at])}) asks for "
+        f"bank {setup.bank}: call {at} of {trace.name} (layer {int(trace.layer[at])}) asks for "
         f"{int(pools[number].requests[call])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
         f"{needs} (--contract atomic streams the excess)"
     )

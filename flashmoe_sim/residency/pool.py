@@ -14,7 +14,6 @@ from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.minor import MinorRule
 from flashmoe_sim.residency.seen import records
-from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
 from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 
@@ -224,7 +223,7 @@ class _Gathering:
 
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
-    steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
+    steps = int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
     rows = np.arange(len(counts), dtype=np.int32)
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)

@@ -220,10 +220,9 @@ def _wrong_victim(
 ) -> BadInput:
     """The error for a slot that `choose_victim` returned; call: its place in the pool."""
     trace, at = workload.trace, int(pool.call[min(call, len(pool.call) - 1)])
-    number = workload.first_call + at
     kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
     return Malformed(
-        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {number} of "
+        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {at} of "
         f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
         f"expected {victim.EXPECTED[fault]}"
     )

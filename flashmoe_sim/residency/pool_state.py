@@ -1,20 +1,18 @@
-"""What a replay loop keeps for a pool from call to call, so that it can go on in the next chunk of calls."""
+"""What a replay loop keeps for a pool from call to call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.policies.base import State
 
 # Places in `carry`: uses counted, slots ever opened, slots freed since, and the weight of the contents; the number
 # and the weight of the experts that were there before the first call.
 CARRIED = NOW, OPENED, N_FREE, USED, N_LOADED, LOADED = 0, 1, 2, 3, 4, 5
-BEFORE_ALL = -2  # calls in a state's `fresh` are counted from here, which leaves 0 to mean nothing
 
 
 class Held(NamedTuple):
@@ -61,8 +59,7 @@ class PoolState:
     """The bank of one pool and its policy's state; the loops change all arrays in place.
 
     slot_key: i32 [slots], key_slot: i32 [keys]: -1 if empty.
-    fresh: i64 [slots], for an expert read ahead and not used yet the call after which it was predicted, by its number
-        in the whole trace, minus BEFORE_ALL; else 0. Within a loop: its place among the predictions plus 1.
+    fresh: i64 [slots], for an expert read ahead and not used yet its place among the predictions plus 1; else 0.
     free: i32 [slots], freed slots in the order in which they were freed. carry: i64 [len(CARRIED)]. policy: the
         policy's own arrays.
     """
@@ -86,17 +83,6 @@ class PoolState:
             policy,
         )
 
-    def copied(self) -> PoolState:
-        """A copy with arrays of its own."""
-        return PoolState(
-            self.slot_key.copy(),
-            self.key_slot.copy(),
-            self.fresh.copy(),
-            self.free.copy(),
-            self.carry.copy(),
-            _copied(self.policy),
-        )
-
     def arrays(self) -> Held:
         """What the replay loops change, beside the policy's own arrays."""
         return Held(self.slot_key, self.key_slot, self.fresh, self.free, self.carry)
@@ -111,42 +97,3 @@ class PoolState:
     def held(self) -> NDArray[np.int32]:
         """The resident keys, i32, ascending."""
         return np.sort(self.slot_key[self.slot_key >= 0])
-
-
-def _copied(state: State) -> State:
-    """Copies of a state's arrays, one for arrays that view the same memory.
-
-    Raises BadInput if two arrays share only a part of their memory.
-    """
-    owners: list[NDArray[Any]] = []
-    copies: list[NDArray[Any]] = []
-    found = []
-    for array in state:
-        which = next((n for n, owner in enumerate(owners) if np.may_share_memory(owner, array)), len(owners))
-        if which == len(owners):
-            owners.append(array)
-            copies.append(array.copy(order="K"))
-        elif (owners[which].ctypes.data, owners[which].nbytes) != (array.ctypes.data, array.nbytes):
-            raise Malformed(
-                "two arrays of a policy's state share a part of their memory; give each its own, or all of it"
-            )
-        found.append(copies[which].view(array.dtype))
-    return tuple(found)
-
-
-class Past(NamedTuple):
-    """The predictions of earlier chunks that still matter to one pool: experts not used yet, and pending predictions.
-
-    after: i64 [unused + standing keys], the call after which each key was predicted, by its number in the chunk, so
-        that it is negative; key: u32, the same keys, the unused ones first, for which only `after` is read.
-    row: i32 [standing], the layers whose latest prediction is pending. offset: i64 [standing + 1], where its keys
-        begin.
-    """
-
-    after: NDArray[np.int64]
-    key: NDArray[np.uint32]
-    row: NDArray[np.int32]
-    offset: NDArray[np.int64]
-
-
-NO_PAST = Past(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import fields_after_first, jit
 from flashmoe_sim.policies.base import EvictingPolicy, Policy, State, arguments_of, takes_seen
-from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace, blocks
 from flashmoe_sim.trace.seen import SEEN, has
@@ -69,11 +68,6 @@ def why_not_seen(policy: Policy, trace: RoutingTrace) -> str | None:
             return (
                 f"policy {policy.spec} needs the {name} of each reference, which {trace.name} does not have; "
                 "`sim trace inspect` shows what a trace has"
-            )
-        if isinstance(trace, Chunk) and (name == "position" or (name == "phase" and trace.phase is None)):
-            return (
-                f"policy {policy.name} sees the {name} of each reference, which follows from the whole trace; "
-                "replay the trace when it is complete"
             )
     return None
 

@@ -43,12 +43,10 @@ class Workload:
     """A trace with the model's expert counts, and the geometry of the layers it uses.
 
     geometry: None if no model was given and the trace does not record expert sizes.
-    first_call: the number of the trace's first call, if it is a part of a longer one.
     """
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
-    first_call: int = 0
     # results for some predictor, profile or part of the pools, shared by threads
     _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
     _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
@@ -152,11 +150,6 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
     """
     if not trace.refs:
         raise Incomplete(f"{trace.name}: no routed calls in it; record or convert the trace again")
-    return fit(trace, geometry)
-
-
-def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
-    """Like `prepare`, but the trace may be empty, like the head of a long trace."""
     check_trace(trace, where=trace.name or "trace")
     if geometry is None:
         if trace.expert_bytes is None:

@@ -6,17 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.routing import RoutingTrace, offsets
-
-MOST_STEPS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,31 +39,6 @@ class LongTrace:
 
     head: Chunk
     read: Callable[[], Iterator[Chunk]]
-
-
-class Last(NamedTuple):
-    """The call before a chunk: its layer and step, and its number, from 1; all 0 before the first."""
-
-    layer: int = 0
-    step: int = 0
-    calls: int = 0
-
-
-def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
-    """The step of each call of a chunk, i32 [calls], numbered as in the whole trace.
-
-    Raises BadInput for more steps than a trace can have.
-    """
-    if chunk.step is not None:
-        return chunk.step
-    begins = np.zeros(chunk.calls, np.int64)
-    begins[1:] = chunk.layer[1:] <= chunk.layer[:-1]
-    if chunk.calls:
-        begins[0] = last.step + (last.calls > 0 and int(chunk.layer[0]) <= last.layer)
-    steps = np.cumsum(begins)
-    if chunk.calls and steps[-1] > MOST_STEPS:
-        raise TooLarge(f"{chunk.name}: has more than {MOST_STEPS:,} steps; cut it into several traces")
-    return steps.astype(np.int32)
 
 
 def whole(chunk: Chunk) -> RoutingTrace:

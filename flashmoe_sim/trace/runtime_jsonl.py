@@ -138,10 +138,6 @@ class JsonlParser:
         """Drop the calls so far, and keep only what holds for the whole trace."""
         self._columns.forget()
 
-    def take_so_far(self) -> Chunk:
-        """Like `take`, with what holds for all calls so far, since no later call is known."""
-        return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=())
-
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the stream, cut anywhere.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.errors import SimError
@@ -72,30 +72,6 @@ class Verb(ABC, Generic[Found]):
     def failures(self, found: Found) -> Sequence[SimError]:
         """Why the verb failed, shown after everything else; the first one decides the exit code."""
         return ()
-
-
-class Live(Protocol):
-    """What shows each look of a `LiveVerb` as it comes, and hears, in its block, when the user wants no more."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, *of_error: object) -> None: ...
-    def show(self, found: Any, event: str = "") -> None:
-        """Show a look, and what happened since the last one."""
-
-    def pause(self, seconds: float) -> bool:
-        """Wait; return whether to stop."""
-
-
-class LiveVerb(Verb[Found]):
-    """A verb that looks again and again: a screen on a terminal, else a line for each look, or one of JSON."""
-
-    @abstractmethod
-    def run(self, live: Live | None = None) -> Found:
-        """Show looks until it is stopped; return the last one."""
-
-    @abstractmethod
-    def line(self, found: Found) -> str:
-        """A look in a line."""
 
 
 class DrawnVerb(Verb[Found]):

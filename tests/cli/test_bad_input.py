@@ -122,7 +122,6 @@ CASES = [
     trace("long-first-line.gz", ":1: found a line longer than 67108864 bytes"),
     trace("long-pairs.gz", "line 1 is longer than 1 MiB"),
     trace("digits.gz", "begins with '1111", "no format claims it"),
-    Bad("watch good --every nan", ("'--every': 'nan' is not a finite number; give one in plain digits",)),
     Bad(
         "recommend --machine rtx-4090 --buy --budget $600",
         ("'$600': expected a number alone, without a unit, such as 600",),

@@ -42,7 +42,7 @@ def test_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_of_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offered(monkeypatch, "sweep", "--policy", "") == [*POLICIES, "all"]
     assert offered(monkeypatch, "sweep", "--policy", "lru,mi") == ["lru,min", "lru,min:forced"]
-    assert offered(monkeypatch, "watch", "--contract", "") == [*ALL_CONTRACTS]
+    assert offered(monkeypatch, "replay", "--contract", "") == [*ALL_CONTRACTS]
     assert offered(monkeypatch, "sweep", "--prefetch", "") == [*PREFETCHERS]
     assert offered(monkeypatch, "replay", "--machine", "rtx-") == [one for one in PRESETS if one.startswith("rtx-")]
     assert offered(monkeypatch, "replay", "--model", "gpt") == [one for one in model_names() if one.startswith("gpt")]
@@ -55,7 +55,7 @@ def test_names_of_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_where_a_file_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words in (["sweep", ""], ["sweep", "my-own"], ["replay", "--model", ""], ["watch", "x"]):
+    for words in (["sweep", ""], ["sweep", "my-own"], ["replay", "--model", ""]):
         assert offered(monkeypatch, *words) == ["FILES"]
     assert offered(monkeypatch, "sweep", "--policy", "my-own") == []
 

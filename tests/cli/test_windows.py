@@ -23,7 +23,6 @@ LINES = [
     ["trace", "profile", TRACE, "profile.csv"],
     ["replay", TRACE, "--model", "gpt-oss-120b", "--bank", "16", "--json"],
     ["replay", "t.parquet", "--bank", "16", "--json"],
-    ["watch", TRACE, "--bank", "16", "--once", "--json"],
     ["sweep", TRACE, "--model", "gpt-oss-120b", "--bank", "8", "--out", "out"],
     ["sweep", TRACE, "--model", "gpt-oss-120b", "--bank", "8..16", "--out", "out"],
     ["recommend", "gpt-oss-20b", "--machine", "m.toml", "--system", "placed", "--save", "page.html"],

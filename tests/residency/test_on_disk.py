@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,29 +12,64 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import NEVER, EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, Predictions
 from flashmoe_sim.prefetchers.last_call import Temporal
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency import capacity
+from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
-from tests.residency.builders import of_one_layer, one_layer, trace_of
-from tests.residency.test_growing import CONTRACTS, PAST_ONLY, VARIANTS, assert_same, cuts_of, random_setup
+from tests.residency.builders import geometry_of, of_one_layer, one_layer, trace_of
 from tests.residency.test_twins import PAIRS
 
 EVICTING = [name for name, policy in POLICIES.items() if issubclass(policy, EvictingPolicy)]
 PINNING = ["placed", "static", "static:profile=first-3"]
+PAST_ONLY = ["none", *(name for name, one in PREFETCHERS.items() if issubclass(one, PastOnly))]
+VARIANTS = ["eam:stored=2", "eam:reach=1:width=3", "hot:width=2", "markov:width=3", "next-layer:width=1"]
+CONTRACTS = ["runtime", "protected", "atomic", "sequential"]
+
+
+def cuts_of(trace: RoutingTrace, rng: np.random.Generator) -> list[int]:
+    """Cuts anywhere: the same call twice, before the first and after the last included."""
+    return sorted(rng.integers(0, trace.calls + 1, int(rng.integers(0, 8))).tolist())
+
+
+def assert_same(found: Counts, expected: Counts) -> None:
+    for item in fields(Counts):
+        mine, whole = getattr(found, item.name), getattr(expected, item.name)
+        same = np.array_equal(mine, whole) if isinstance(whole, np.ndarray) else mine == whole
+        assert same, item.name
+
+
+def random_setup(
+    trace: RoutingTrace, rng: np.random.Generator, policy: str, contract: str, predictor: str
+) -> tuple[Setup, ModelGeometry] | None:
+    """A setup with a random bank and a random model; None if no call has tokens, or they cannot be combined."""
+    if not trace.refs:
+        return None
+    in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
+    geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
+    most = max(trace.n_experts.values())
+    bank = Bank(slots=int(rng.integers(1, most + 1)))
+    if in_bytes and contract in ("atomic", "sequential"):
+        bank = Bank(budget_bytes=len(trace.layers) * int(rng.integers(300, 300 * most + 1)))
+    chosen, prefetch = parse_policy(policy), parse_prefetcher(predictor)
+    if why_not(chosen, contract, prefetch):
+        return None
+    return Setup(bank, chosen, contract, prefetch, scope), geometry
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import Incomplete, Malformed, Unsupported
+from flashmoe_sim.io.errors import Incomplete, Malformed
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, PoolShape, State
 from flashmoe_sim.policies.lru import Lru
@@ -29,7 +29,7 @@ from tests.policies.naive import Expert, Next, Twin
 from tests.residency import naive
 from tests.residency.builders import random_calls, trace_of
 from tests.residency.compare import _assert_equal, calls_of, predictions_of
-from tests.residency.test_growing import assert_same, counted, cuts_of
+from tests.residency.test_on_disk import assert_same, on_disk
 from tests.residency.test_victims import watched
 
 LeastWeight: Any = runpy.run_path(str(Path(__file__).parents[1] / "guide" / "mine.py"))["LeastWeight"]
@@ -252,12 +252,12 @@ def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)
-def test_a_growing_trace(contract: str) -> None:
+def test_a_trace_on_disk(contract: str) -> None:
     for seed in range(4):
         trace = random_trace(seed)
         setup = Setup(Bank(slots=6), LeastWeight(), contract)
-        cut = cut_up(trace, cuts_of(trace, np.random.default_rng(seed)))
-        assert_same(counted(cut, setup), replay(prepare(trace), setup).counts)
+        cut = on_disk(trace, np.random.default_rng(seed))
+        assert_same(replay(prepare(cut), setup).counts, replay(prepare(trace), setup).counts)
 
 
 def test_stamped_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,12 +299,6 @@ def test_tokens_of_different_width_have_no_ranks() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    trace = random_trace(0)
-    with pytest.raises(Unsupported, match="sees the weight of each reference, and of predictions that of calls before"):
-        counted(cut_up(trace, [5]), Setup(Bank(slots=6), LeastWeight(), "atomic", parse_prefetcher("markov:width=2")))
-    with pytest.raises(Incomplete, match=r"sees the position .* follows from the whole trace; replay the trace when"):
-        counted(cut_up(trace, [5]), Setup(Bank(slots=6), All(), "atomic"))
-
     def refused(sees: Any) -> str:
         kind = dataclass(frozen=True)(type("Wrong", (LeastWeight,), {"sees": sees}))
         with pytest.raises(Malformed) as error:

@@ -13,11 +13,10 @@ from flashmoe_sim import api
 from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.growing import why_not_while_written
 from flashmoe_sim.residency.many import count, plan_counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.plan import _rules, plan_policy, plan_setup, plan_setups
+from flashmoe_sim.sweep.plan import _rules, plan_setup, plan_setups
 from flashmoe_sim.sweep.summary import foresees
 from flashmoe_sim.sweep.workloads import by_hindsight
 from flashmoe_sim.trace.store import write_store
@@ -111,5 +110,3 @@ def test_what_cannot_start_warm() -> None:
         plan_setup("4", warm="")
     with pytest.raises(Malformed, match="profile 'nowhere': expected first-N"):
         run(workload_of(USED, {0: 4}), 2, "lru:warm=nowhere", "protected")
-    written = Setup(Bank(slots=2), plan_policy("lru:warm=first-9"))
-    assert "give it another trace as profile (lru:warm=FILE)" in str(why_not_while_written(written))

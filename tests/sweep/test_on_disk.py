@@ -34,7 +34,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of
-from tests.residency.test_growing import cuts_of, narrow
+from tests.residency.test_on_disk import cuts_of
 from tests.support import document, refusal
 from tests.trace.strategies import trace_of
 
@@ -62,6 +62,12 @@ def recorded(trace: RoutingTrace, rng: np.random.Generator) -> RoutingTrace:
         sequence=rng.integers(0, 3, trace.calls).astype(np.int32),
         dense_bytes=dict.fromkeys(trace.layers, 7),
     )
+
+
+def narrow(trace: RoutingTrace) -> RoutingTrace:
+    """The trace with its top-k, without which predictors in chunks need a width."""
+    width = np.diff(trace.offset) // np.maximum(trace.n_tokens, 1)
+    return trace.with_(top_k=int(width.max()))
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.trace import runtime_jsonl, store
-from flashmoe_sim.trace.chunk import Chunk, Last, cut_up, joined, regrouped, steps_after, whole
+from flashmoe_sim.trace.chunk import Chunk, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.load import load_trace, open_long
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -130,18 +130,6 @@ def test_a_jsonl_that_changes_between_two_readings(tmp_path: Path) -> None:
             more.write('{"layer":0,"experts":[1]}\n')
         with pytest.raises(Unusable, match="changed while it was read"):
             list(long.read())
-
-
-def test_steps_go_on_from_the_chunk_before() -> None:
-    trace = trace_of((0, [1]), (1, [1]), (0, [1]), (0, [2]), (1, [1]), (1, [1]))
-    for cut in range(trace.calls + 1):
-        last, found = Last(), []
-        for chunk in cut_up(trace, [cut]).read():
-            steps = steps_after(chunk, last)
-            found += steps.tolist()
-            if chunk.calls:
-                last = Last(int(chunk.layer[-1]), int(steps[-1]), last.calls + chunk.calls)
-        assert found == trace.steps.tolist()
 
 
 def test_convert_in_chunks(tmp_path: Path) -> None:
