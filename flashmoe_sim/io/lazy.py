@@ -20,6 +20,9 @@ class LazyTable(Mapping[str, T], Generic[T]):
         found: T = getattr(import_module(f"{self._folder}.{file}"), kind)
         return found
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+LEARNT = "learnt from"  # how the note on a speed that taught something begins
 Loads = Mapping[str, float]  # how much one standard deviation of each unknown adds to a logarithm
 
 

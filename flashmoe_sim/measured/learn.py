@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput, Incomplete, UnknownName, Unsupporte
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
-from flashmoe_sim.machines.learnt import Loads
+from flashmoe_sim.machines.learnt import LEARNT, Loads
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
@@ -33,7 +33,6 @@ from flashmoe_sim.systems.compare import Replays, at_setting, speed_of
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.table import parse_system
 
-LEARNT = "learnt from"  # how the note on a speed that taught something begins
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow

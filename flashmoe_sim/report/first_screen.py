@@ -15,7 +15,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.io.version import program
 from flashmoe_sim.machines.guessed import basis, heading, uncounted
-from flashmoe_sim.measured.learn import LEARNT
+from flashmoe_sim.machines.learnt import LEARNT
 from flashmoe_sim.report import advice
 from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared

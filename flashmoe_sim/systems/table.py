@@ -47,6 +47,9 @@ class Systems(LazyTable["type[System]"]):
 
         return installed_class("system", self.installed[name], System)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places or name in self.installed
+
     def __iter__(self) -> Iterator[str]:
         return iter([*self._places, *self.installed])
 

@@ -100,8 +100,9 @@ class FitMachine(Verb["Fitted | Sharpened"]):
 
     def _learnt(self, machine: str) -> Sharpened:
         from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.machines.learnt import LEARNT
         from flashmoe_sim.machines.load import load_machine
-        from flashmoe_sim.measured.learn import LEARNT, learn_from
+        from flashmoe_sim.measured.learn import learn_from
 
         if self.rows or self.top_k is not None or self.parameters:
             raise Conflict("--machine: measured speeds take no --row, --topk or --parameter; leave them out")

@@ -228,8 +228,8 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from flashmoe_sim.io.today import today
         from flashmoe_sim.io.version import program
         from flashmoe_sim.io.whole import atomic_writer
+        from flashmoe_sim.machines.learnt import LEARNT
         from flashmoe_sim.machines.write import write_machine
-        from flashmoe_sim.measured.learn import LEARNT
         from flashmoe_sim.report.page import check_installed, html
 
         session = found.session
