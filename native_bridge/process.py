@@ -40,7 +40,8 @@ class Finished:
     """How a child ended. code: its exit code, or minus the number of the signal that ended it.
 
     timed_out, flooded: it was ended because its time was up, or because it printed too much. read_bytes: read from
-    disk, page faults included; 0 if unknown. cpu_s: that processors worked for it.
+    disk, page faults included; 0 if unknown. cpu_s: that processors worked for it. ram_bytes: the most that it, or the
+    largest program that it started, had in RAM at once, with what it used of mapped files; 0 if less than we have.
     """
 
     code: int
@@ -49,6 +50,7 @@ class Finished:
     read_bytes: int = 0
     flooded: bool = False
     cpu_s: float = 0.0
+    ram_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -240,9 +242,14 @@ class _Child:
             pipe.close()
         os.close(self.alive)
         assert self.ended is not None
+        import resource  # Windows has none
+
         code, usage = self.ended
         read_bytes = usage.ru_inblock * 512 if sys.platform == "linux" else 0
-        return Finished(code, self.seconds, timed_out, read_bytes, cpu_s=usage.ru_utime + usage.ru_stime)
+        ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # which a child begins with
+        ram_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage.ru_maxrss > ours else 0
+        cpu_s = usage.ru_utime + usage.ru_stime
+        return Finished(code, self.seconds, timed_out, read_bytes, cpu_s=cpu_s, ram_bytes=ram_bytes)
 
 
 class _Lines:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from flashmoe_sim.tune.trials import LAYERS, Search, Trial, prospects
 
 BEYOND = 3  # fewer layers on the CPU than the plan says: it may be wrong
 EACH, WIDER = 4, 1.25  # so many numbers of layers are tried one by one, and then every so many times as many
+FASTEST = 2  # settings of a system that are tried with its other choices
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +74,24 @@ def grid(
             refused.append((system, str(error)))
     timed, before_s = dict[System, Compared](), dict[System, float]()
     empty = replace(case, depth=0)
-    for number, system in enumerate(wanted):
-        if progress is not None:
-            progress(number, len(wanted))
-        one = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
-        if objective.seconds(one) is None:
-            refused.append((system, one.why_not))
-            continue
-        timed[system] = one
-        if case.depth:
-            filled = at_setting(workload, empty, system, interval=False, prompt_tokens=case.depth)
-            before_s[system] = case.depth / filled.prompt_tok_s if filled.prompt_tok_s else 0.0
+
+    def predict(wanted: Sequence[System]) -> None:
+        for number, system in enumerate(wanted):
+            if progress is not None:
+                progress(number, len(wanted))
+            one = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
+            if objective.seconds(one) is None:
+                refused.append((system, one.why_not))
+                continue
+            timed[system] = one
+            if case.depth:
+                filled = at_setting(workload, empty, system, interval=False, prompt_tokens=case.depth)
+                before_s[system] = case.depth / filled.prompt_tok_s if filled.prompt_tok_s else 0.0
+
+    predict(wanted)
     if not timed:
         raise nothing_runs(case, refused)
+    predict([one for one in _chosen_otherwise(timed, objective) if not one.why_not(case)])
     trials = [Trial(system, of) for system in timed for of in _knobs(system, knobs)]
     return Grid(tuple(trials), timed, case, objective, before_s)
 
@@ -94,6 +101,19 @@ def _knobs(system: System, knobs: Mapping[str, Sequence[str]]) -> Iterator[tuple
     own = {name: values for name, values in knobs.items() if not hasattr(system, name)}
     for values in product(*own.values()):
         yield tuple(zip(own, values, strict=True))
+
+
+def _chosen_otherwise(timed: Mapping[System, Compared], objective: Objective) -> Iterator[System]:
+    """The FASTEST settings of each system with every other combination of the choices that it leaves open."""
+    for kind in {type(one): None for one in timed if one.choices}:
+        mine = sorted((one for one in timed if type(one) is kind), key=lambda one: objective.seconds(timed[one]) or 0.0)
+        default = {item.name: item.default for item in fields(kind)}
+        for one in mine[:FASTEST]:
+            open_ = {name: of for name, of in kind.choices.items() if getattr(one, name) == default[name]}
+            for values in product(*open_.values()):
+                with suppress(BadInput):  # choices that exclude each other
+                    if (other := replace(one, **dict(zip(open_, values, strict=True)))) not in timed:
+                        yield other
 
 
 def _settings(system: System, case: Case, objective: Objective) -> Iterator[System]:

@@ -235,8 +235,9 @@ def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: C
 
     timed: each system with its draws. The draws have in common what the machine, the engine and the model explain.
     All settings of a system also have in common what is left of its error, but for APART_SD, in which only sizes near
-    each other are alike: a search among them needs that, and answers about one do not. Of knobs there are only
-    broad guesses: threads help up to the number of cores, as far as the CPU's share of the time goes.
+    each other are alike: a search among them needs that, and answers about one do not. Of knobs, and of the choices of
+    a system, there are only broad guesses: threads help up to the number of cores, as far as the CPU's share of the
+    time goes.
     """
     found = [timed[one.system] for one in trials]
     own = [_own(one.system.whose(case.model.base_name), case) for one in trials]
@@ -246,6 +247,7 @@ def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: C
     mean = np.array([-math.log(objective.seconds(one) or math.inf) for one in found])
     mean += [sum(number.gained for number in of.values()) for of in numbers]
     layers = len(case.model.layers)
+    words = [{*one.knobs, *_choices(one.system)} for one in trials]
     for i, one in enumerate(trials):
         for j, other in enumerate(trials):
             if type(one.system) is type(other.system):
@@ -253,9 +255,16 @@ def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: C
                 covariance[i, j] += own[i].load * own[j].load - apart * (1 - _alike(one.system, other.system, layers))
             for name in numbers[i]:
                 covariance[i, j] += numbers[i][name].common(numbers[j].get(name))
-            for knob in {*one.knobs} & {*other.knobs}:
+            for knob in words[i] & words[j]:
                 covariance[i, j] += _of_knob(*knob) ** 2
     return Prospects(mean, covariance)
+
+
+def _choices(system: System) -> list[tuple[str, str]]:
+    """The choices that a system makes otherwise than it would by itself; like knobs, they add to one another."""
+    default = {item.name: item.default for item in fields(system)}
+    made = {name: getattr(system, name) for name in system.choices}
+    return [(f"{system.name} {name}", str(value)) for name, value in made.items() if value != default[name]]
 
 
 class _Own(NamedTuple):
@@ -282,8 +291,12 @@ def _logs(found: Compared, objective: Objective) -> Draws:
 
 
 def _alike(one: System, other: System, layers: int) -> float:
-    """How much of what is apart in the errors of two settings of a system is alike: sizes near each other are."""
-    differ = [item.name for item in fields(one) if getattr(one, item.name) != getattr(other, item.name)]
+    """How much of what is apart in the errors of two settings of a system is alike: sizes near each other are.
+
+    What its choices do is counted beside it.
+    """
+    names = [item.name for item in fields(one) if item.name not in one.choices]
+    differ = [name for name in names if getattr(one, name) != getattr(other, name)]
     if differ != [LAYERS]:
         return float(not differ)
     mine, theirs = getattr(one, LAYERS), getattr(other, LAYERS)

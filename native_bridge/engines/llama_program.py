@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, UnknownName, Unusable
 from native_bridge.engines.base import Device, DoctorFinding, Engine, RunRequest, Runtime
+from native_bridge.engines.run_log import DeviceMemory
 from native_bridge.process import Answer, ask
 
 ASK_S = 20.0
@@ -20,6 +21,14 @@ _VERSION = re.compile(r"^version: (\S+) \((\w+)\)$", re.MULTILINE)
 _COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
 _DEVICE = re.compile(r"^ {2}(\w+): (.+) \((\d+) MiB, (\d+) MiB free\)$", re.MULTILINE)
 _LOADED = re.compile(r"^load_backend: loaded (\w+) backend", re.MULTILINE)
+_WHOLE = r"(\d{1,15})"
+_DEVICE_MEMORY = re.compile(
+    rf"llama_memory_breakdown_print: \| +- (\S+) \(.*\) +\| +{_WHOLE} = +{_WHOLE} \+ +\( *{_WHOLE} = "
+    rf"+{_WHOLE} \+ +{_WHOLE} \+ +{_WHOLE}\) \+ +\d+ \|"
+)
+_OTHER_MEMORY = re.compile(
+    rf"llama_memory_breakdown_print: \| +- (\S+) +\| +{_WHOLE} = +{_WHOLE} \+ +{_WHOLE} \+ +{_WHOLE} +\|"
+)
 _FLAG = re.compile(r"^(--?\w[\w-]*(?:, +--?\w[\w-]*)*)(?: (\S+))?", re.MULTILINE)
 
 
@@ -139,6 +148,17 @@ def answer_of(path: Path, question: str, *, program: str, advice: str) -> str:
             advice="build it here, or see `sim bridge doctor`",
         )
     return answer.stdout + "\n" + answer.stderr
+
+
+def device_memory(line: str) -> DeviceMemory | None:
+    """The memory of a device, if a bare line of a log of llama.cpp says it; None for any other line."""
+    if found := _DEVICE_MEMORY.fullmatch(line):
+        total, free, _, model, context, compute = map(int, found.groups()[1:])
+        return DeviceMemory(found[1], model, context, compute, total, free)
+    if found := _OTHER_MEMORY.fullmatch(line):
+        _, model, context, compute = map(int, found.groups()[1:])
+        return DeviceMemory(found[1], model, context, compute)
+    return None
 
 
 def version_of(runtime: Runtime, *, verified: str, to_do: str) -> DoctorFinding:

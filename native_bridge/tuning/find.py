@@ -7,28 +7,33 @@ import re
 import shutil
 from pathlib import Path
 
-from flashmoe_sim.io.errors import Missing, Unusable
+from flashmoe_sim.io.errors import BadInput, Missing, Unusable
 from native_bridge.engines.llama_program import answer_of
+from native_bridge.engines.table import ENGINES
 from native_bridge.tuning.bench import Bench
+from native_bridge.tuning.complete import RUNTIME
+from native_bridge.tuning.patched import LlamaCli
 from native_bridge.tuning.program import Program
 from native_bridge.tuning.server import LlamaServer
 
 PROGRAMS: dict[type[Program], set[str]] = {  # flags that only each has; the first one found is taken
     Bench: {"--n-prompt", "--n-gen", "--output"},
     LlamaServer: {"--port", "--host", "--n-predict"},
+    LlamaCli: {"--moe-mode", "--moe-slot-bank", "--moe-sidecar"},
 }
-NAMES = " or ".join(kind.name for kind in PROGRAMS)
+COMMON = (Bench, LlamaServer)  # those on the PATH are taken
+NAMES = " or ".join(kind.name for kind in COMMON)
 ADVICE = "give the path of llama-bench or llama-server, which every release of llama.cpp has, with --engine"
 WHAT = {"program": NAMES, "advice": ADVICE}
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
 
 def find_program(given: str | None) -> Program:
-    """The program given, else the first of PROGRAMS on the PATH.
+    """The program given, else the first of COMMON on the PATH, else the patched runtime as the bridge finds it.
 
     Raises BadInput if there is none, it may not be run, it does not run here, or it is none of PROGRAMS.
     """
-    found = given or next(filter(None, (shutil.which(kind.name) for kind in PROGRAMS)), None)
+    found = given or next(filter(None, (shutil.which(kind.name) for kind in COMMON)), None) or _runtime()
     if found is None:
         raise Missing(f"no {NAMES} on the PATH", advice=ADVICE)
     path = Path(found).expanduser().absolute()
@@ -42,7 +47,15 @@ def find_program(given: str | None) -> Program:
     flags = frozenset(_FLAG.findall(answer_of(path, "--help", **WHAT)))
     kind = next((kind for kind, own in PROGRAMS.items() if own <= flags), None)
     if kind is None:
-        raise Unusable(f"--engine {path}: --help is not that of {NAMES}", advice=ADVICE)
+        raise Unusable(f"--engine {path}: --help is not that of {NAMES}, or of the patched llama-cli", advice=ADVICE)
     said = answer_of(path, "--version", **WHAT) if "--version" in flags else ""
     version = re.search(r"^version: (.+)$", said, re.MULTILINE)
     return kind(path, flags, version[1] if version else "")
+
+
+def _runtime() -> str | None:
+    """The patched llama-cli; None if there is none."""
+    try:
+        return str(ENGINES[RUNTIME].find(None))
+    except BadInput:
+        return None

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.placed import BATCH
 from flashmoe_sim.tune.trials import UBATCH, Trial
 from native_bridge.tuning.program import KNOB_FLAGS, MMAP, Program
 
-SERVER = "llama-server"
 LOAD_MODE, BEFORE = ("--load-mode", "none"), ("--no-mmap",)  # the same, and in older builds
 
 
@@ -30,15 +27,7 @@ def with_knobs(trial: Trial, launch: Launch, program: Program) -> Launch:
     if LOAD_MODE[0] in words and not {"-lm", LOAD_MODE[0]} & program.flags:
         mode = words.index(LOAD_MODE[0])
         words[mode : mode + len(LOAD_MODE)] = BEFORE
-    at, server = place_of_server(words), program.path.with_name(SERVER)
-    if at is not None and server.is_file():
-        words[at] = str(server)
-    return replace(launch, words=tuple(words))
-
-
-def place_of_server(words: Sequence[str]) -> int | None:
-    """Where a line names llama-server; None if it starts another program."""
-    return next((at for at, word in enumerate(words) if Path(word).name == SERVER), None)
+    return replace(launch, words=tuple(program.started(words)))
 
 
 def _mapped(words: list[str], unmapped: tuple[str, ...], *, yes: bool) -> list[str]:

@@ -14,6 +14,7 @@ from flashmoe_sim.tune.trials import THREADS, UBATCH
 
 OURS, IK = ("placed", "all-gpu", "cpu"), ("placed-ik", "cpu-ik")  # systems that both programs run
 MMAP, NUMA = "mmap", "numa"  # knobs, beside threads and micro-batches
+SERVER = "llama-server"
 KNOB_FLAGS = {THREADS: "-t", NUMA: "--numa", UBATCH: "-ub"}  # of all llama.cpp's programs
 _NO_MEMORY = re.compile(
     r"out of memory|unable to allocate|failed to allocate|cudaMalloc failed|OutOfDeviceMemory|cannot allocate memory",
@@ -66,6 +67,7 @@ class Program(ABC):
     name: ClassVar[str]
     maps: ClassVar[frozenset[str]]  # flags that say how the model is loaded
     any_system: ClassVar[bool]  # whether it runs others than `systems`, if they are named
+    filled_tokens: ClassVar[int] = 0  # that it reads before each answer
 
     @property
     @abstractmethod
@@ -88,6 +90,14 @@ class Program(ABC):
             *([NUMA] if "--numa" in self.flags else []),
         )
 
+    def check(self, objective: Objective, depth: int) -> None:  # noqa: B027  # most measure everything
+        """Raise BadInput for what it cannot measure."""
+
+    def started(self, words: Sequence[str]) -> list[str]:
+        """The line of a setting for the build that runs: its llama-server is beside it."""
+        at, server = place_of_server(words), self.path.with_name(SERVER)
+        return [str(server) if number == at and server.is_file() else word for number, word in enumerate(words)]
+
     def lacking(self, words: Sequence[str]) -> str:
         """The first flag of a line that this build does not have; empty if it has all."""
         return ""
@@ -102,6 +112,11 @@ class Program(ABC):
 
         Raises BadInput if it printed none, or if they are of another setting or another model than was asked.
         """
+
+
+def place_of_server(words: Sequence[str]) -> int | None:
+    """Where a line names llama-server; None if it starts another program."""
+    return next((at for at, word in enumerate(words) if Path(word).name == SERVER), None)
 
 
 def memory_lacking(log: str) -> str:

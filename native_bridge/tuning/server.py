@@ -14,15 +14,41 @@ from statistics import fmean, stdev
 from typing import Any, ClassVar
 
 from flashmoe_sim.io.errors import Unusable
-from native_bridge.tuning.launch import place_of_server
-from native_bridge.tuning.program import Printed, Program, Wanted
+from native_bridge.tuning.program import Printed, Program, Wanted, place_of_server
 
 CACHE = "--moe-cache-mib"
 ASKS = [sys.executable, "-P", "-m", "native_bridge.tuning.serve"]
 FEWER = 0.05  # of the tokens that were asked for
 
 
-class LlamaServer(Program):
+class Timed(Program):
+    """A program that is run with the line that is named, and gives times as llama-server does."""
+
+    def asked(self, wanted: Wanted) -> list[str]:
+        """What its runner is given before the line."""
+        tokens = wanted.tokens if wanted.decodes else 1
+        return [str(each) for each in (wanted.prompt_tokens, tokens, wanted.repeats, wanted.depth)]
+
+    def with_model(self, words: Sequence[str], model: Path) -> list[str]:
+        """The line with the model's file."""
+        line = list(words)
+        line[line.index("-m") + 1] = str(model)
+        return line
+
+    def read(self, text: str, words: Sequence[str], wanted: Wanted, *, model_bytes: int) -> Printed:
+        repeats = [_Repeat.of(one, wanted) for one in _responses(text)]
+        if not repeats:
+            raise Unusable("printed no speed")
+        totals = [one.prompt_s + one.answer_s for one in repeats]
+        return Printed(
+            fmean(totals),
+            stdev(totals) / fmean(totals) / len(totals) ** 0.5 if len(totals) > 1 else 0.0,
+            sum(one.timed_s for one in repeats),
+            totals[0] / totals[-1],
+        )
+
+
+class LlamaServer(Timed):
     """A llama-server. It also runs any other system whose flags it has, if that is named."""
 
     name = "llama-server"
@@ -44,22 +70,7 @@ class LlamaServer(Program):
         return next((word for word in words[at + 1 :] if word.startswith("-") and word not in self.flags), "")
 
     def command(self, words: Sequence[str], model: Path, wanted: Wanted) -> list[str]:
-        asked = (wanted.prompt_tokens, wanted.tokens if wanted.decodes else 1, wanted.repeats, wanted.depth)
-        line = list(words)
-        line[line.index("-m") + 1] = str(model)
-        return [*ASKS, *map(str, asked), *line]
-
-    def read(self, text: str, words: Sequence[str], wanted: Wanted, *, model_bytes: int) -> Printed:
-        repeats = [_Repeat.of(one, wanted) for one in _responses(text)]
-        if not repeats:
-            raise Unusable("printed no speed")
-        totals = [one.prompt_s + one.answer_s for one in repeats]
-        return Printed(
-            fmean(totals),
-            stdev(totals) / fmean(totals) / len(totals) ** 0.5 if len(totals) > 1 else 0.0,
-            sum(one.timed_s for one in repeats),
-            totals[0] / totals[-1],
-        )
+        return [*ASKS, *self.asked(wanted), *self.with_model(words, model)]
 
 
 @dataclass(frozen=True)

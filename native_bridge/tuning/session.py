@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
 from flashmoe_sim.io.sizes import GIB
@@ -20,6 +21,8 @@ from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.tune.grid import Grid
 from flashmoe_sim.tune.trials import SURE, Outcome, Search, Trial
 from native_bridge.cache import model_files
+from native_bridge.engines.llama_program import device_memory
+from native_bridge.engines.run_log import DeviceMemory
 from native_bridge.host import system_facts
 from native_bridge.page_cache import total_bytes
 from native_bridge.process import Around, Finished, run_child
@@ -39,14 +42,25 @@ GIVE_UP = 4  # runs that fail in a row, not for lack of memory, before one works
 SHOWN = 160
 
 
+class Used(NamedTuple):
+    """The most memory that a run used, mapped files included; None if unknown. gpu_bytes: of all GPUs, by its log."""
+
+    ram_bytes: int | None = None
+    gpu_bytes: int | None = None
+
+
+UNKNOWN = Used()
+
+
 @dataclass(frozen=True)
 class TunedRun:
-    """A run of a search. note: what is odd about it, empty if nothing is. file: what it printed."""
+    """A run of a search. note: what is odd about it, empty if nothing is. file: what it printed. memory: it used."""
 
     trial: Trial
     outcome: Outcome
     note: str = ""
     file: str = ""
+    memory: Used = UNKNOWN
 
 
 class _LacksMemory(SimError):
@@ -122,7 +136,9 @@ class Session:
             place = known.get(line.get("setting", ""))
             if place is not None and line.keys() >= {*Outcome._fields, "note", "file"}:
                 outcome = Outcome(**{name: line[name] for name in Outcome._fields})
-                self._take(place, outcome, line["note"], line["file"])
+                used = Used(*(line.get(name) for name in Used._fields))
+                self.runs.append(TunedRun(self.grid.trials[place], outcome, line["note"], line["file"], used))
+                self.search.hear(place, outcome)
         if not text.endswith("\n"):  # of a run that was killed while it was written down
             with path.open("a", encoding="utf-8") as stream:
                 stream.write("\n")
@@ -131,10 +147,6 @@ class Session:
     def model_bytes(self) -> int:
         """Of all files of the model."""
         return total_bytes(model_files(self.model))
-
-    def _take(self, place: int, outcome: Outcome, note: str, file: str) -> None:
-        self.search.hear(place, outcome)
-        self.runs.append(TunedRun(self.grid.trials[place], outcome, note, file))
 
     @property
     def spent_minutes(self) -> float:
@@ -162,7 +174,7 @@ class Session:
         """How long a run takes if its setting is so many standard deviations slower than is believed."""
         seconds = self._seconds(place, deviations=deviations)
         if self.grid.objective.goal == "decode":
-            seconds *= self.tokens(place)
+            seconds *= self.tokens(place) + self.program.filled_tokens
         before_s = self.grid.before_s.get(self.grid.trials[place].system, 0.0)
         return self.load_s + (REPEATS + 1) * (before_s + seconds)
 
@@ -236,7 +248,9 @@ class Session:
         if outcome.seconds is not None and busy > OTHERS * others.all:
             outcome = outcome._replace(disturbed=True)
             note = f"other programs took {busy:.1f} of {others.all} processors"
-        self._take(place, outcome, note, out.name)
+        used = Used(finished.ram_bytes or None, _on_gpus(log)) if finished else UNKNOWN
+        self.runs.append(TunedRun(trial, outcome, note, out.name, used))
+        self.search.hear(place, outcome)
         self._keep(self.runs[-1])
 
     def _outcome(
@@ -251,7 +265,8 @@ class Session:
         if finished.code or finished.flooded:
             why = f"ended with code {finished.code}" if finished.code >= 0 else f"was ended by signal {-finished.code}"
             why = "printed without end" if finished.flooded else f"{why}{_last(log)}"
-            return Outcome(None, failed=why, lacks=memory_lacking(log) or ("ram" if finished.code == -9 else "")), ""
+            killed = finished.code == -signal.SIGKILL and not finished.flooded
+            return Outcome(None, failed=why, lacks=memory_lacking(log) or ("ram" if killed else "")), ""
         try:
             printed = self.program.read(text, words, wanted, model_bytes=self.model_bytes)
         except BadInput as error:
@@ -268,6 +283,7 @@ class Session:
             "setting": run.trial.spec,
             "system": run.trial.system.spec,
             **outcome._asdict(),
+            **run.memory._asdict(),
             "note": run.note,
             "file": run.file,
         }
@@ -311,6 +327,16 @@ class _Others:
         """How many processors others took."""
         passed = time.monotonic() - self.began
         return max(self._busy_s() - self.busy_s - finished.cpu_s, 0.0) / max(passed, 1e-3)
+
+
+def _on_gpus(log: Path) -> int | None:
+    """The memory of GPUs that a log says llama.cpp used at the end of its last run; None if it says nothing."""
+    found = dict[str, DeviceMemory]()
+    for line in log.read_text("utf-8", "replace").splitlines():
+        if (start := line.find("llama_memory_breakdown_print")) >= 0 and (one := device_memory(line[start:])):
+            found[one.place] = one
+    gpus = [one for one in found.values() if one.total_mib is not None]
+    return sum((one.model_mib + one.context_mib + one.compute_mib) << 20 for one in gpus) if found else None
 
 
 def _last(log: str) -> str:

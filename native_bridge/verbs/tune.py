@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, speed, table
-from flashmoe_sim.io.errors import BadInput, Interrupted, SimError, Unsupported, Unusable
+from flashmoe_sim.io.errors import BadInput, Conflict, Interrupted, SimError, Unsupported, Unusable
 from flashmoe_sim.io.sections import Command, Part, Section
+from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import (
     ANSWER_TOKENS,
     FORCE,
@@ -84,8 +85,9 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     MODEL is a GGUF file. llama-bench and llama-server are part of llama.cpp and of ik_llama.cpp. Tried are layers on
     the CPU, threads, loading and, if the prompt counts, micro-batches; with a llama-server that has it, the cache of
-    experts, and with --system a fork's own settings: nothing that changes the text. It ends when nothing else is likely
-    more than 3% faster, or when the time is up. Every run is kept in the folder of --out; the same command goes on.
+    experts; with the patched llama-cli slots, prefetch and how reads are cut; and with --system a fork's own settings:
+    nothing that changes the text. It ends when nothing else is likely more than 3% faster, or when the time is up.
+    Every run is kept in the folder of --out; the same command goes on.
 
     \b
     Examples:  sim tune gpt-oss-20b.gguf
@@ -95,7 +97,16 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     model: Path = field(kw_only=False, metadata=option("MODEL", "", positional=True))
     engine: str | None = option_field(
-        None, "PROGRAM", "The llama-bench or llama-server to run; default: the one on the PATH.", on_command_line=True
+        None,
+        "PROGRAM",
+        "The llama-bench, llama-server or patched llama-cli to run; default: on the PATH.",
+        on_command_line=True,
+    )
+    sidecar: Path | None = option_field(
+        None,
+        "DIR",
+        "The model's sidecar for the patched llama-cli; default: written beside the runs.",
+        on_command_line=True,
     )
     out: Path | None = option_field(None, "DIR", "The folder of the runs; default: tune-MODEL.")
     minutes: float = option_field(10.0, "M", "Time for all runs.", above=0)
@@ -119,6 +130,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         if self.dry_run:
             return Tuned(session, "", dry=True, notes=notes)
         session.open(force=self.force)
+        self._write_sidecar(session)
         grid, folder = session.grid, session.folder
         count = f"{len(grid.trials)} settings of {session.program.path.name} with {grid.case.model.name}"
         message(f"{count}, {self.minutes:g} minutes at most; runs are kept in {folder}")
@@ -143,23 +155,53 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from native_bridge.tuning.find import find_program
         from native_bridge.tuning.session import Session
 
-        program = find_program(self.engine)
-        grid, notes = self._grid(program)
         folder = self.out or Path(f"tune-{self.model.stem}")
+        program = self._with_sidecar(find_program(self.engine), folder)
+        program.check(self._goal(), self.depth or 0)
+        grid, notes = self._grid(program)
         return Session(grid, program, self.model.absolute(), folder, self.minutes), notes
+
+    def _goal(self) -> Objective:
+        from flashmoe_sim.tune.objective import Objective
+
+        return Objective(goal=self.objective, prompt_tokens=self.prompt_tokens or 0, answer_tokens=self.answer_tokens)
+
+    def _with_sidecar(self, program: Program, folder: Path) -> Program:
+        """The program with the folder of the model's sidecar, if it reads one. Raises BadInput for another model's."""
+        from flashmoe_sim.geometry.gguf import read_gguf
+        from flashmoe_sim.geometry.manifest import read_manifest
+        from native_bridge.tuning.patched import LlamaCli
+
+        if not isinstance(program, LlamaCli):
+            if self.sidecar is not None:
+                raise Conflict(f"--sidecar: {program.name} reads none; leave it out")
+            return program
+        if self.sidecar is not None and read_manifest(self.sidecar).layers != read_gguf(self.model).layers:
+            raise Conflict(f"--sidecar {self.sidecar}: is of another model than {self.model}; give this model's")
+        return replace(program, sidecar=(self.sidecar or folder / "sidecar").absolute())
+
+    def _write_sidecar(self, session: Session) -> None:
+        from flashmoe_sim.cli.progress import over_bytes
+        from flashmoe_sim.geometry.manifest import FILE_NAME
+        from native_bridge.fixture.sidecar import write_sidecar
+        from native_bridge.tuning.patched import LlamaCli
+
+        program = session.program
+        if isinstance(program, LlamaCli) and not (program.sidecar / FILE_NAME).exists():
+            with over_bytes(f"writing {program.sidecar}", session.grid.case.model.routed_bytes) as advance:
+                write_sidecar(self.model, program.sidecar, force=True, advance=advance)
 
     def _grid(self, program: Program) -> tuple[Grid, tuple[str, ...]]:
         """The settings that the engine has, with their predictions."""
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.grid import grid
-        from flashmoe_sim.tune.objective import Objective
         from flashmoe_sim.verbs.given import learnt_machine
         from native_bridge.tuning.knobs import values
 
         if self.draft:
             raise Unsupported("--draft: runs draft nothing; leave it out")
-        goal = Objective(goal=self.objective, prompt_tokens=self.prompt_tokens or 0, answer_tokens=self.answer_tokens)
+        goal = self._goal()
         model = load_model(str(self.model))
         machine = learnt_machine(self.machine, self.measured, workload=None, model=model)
         context = self.context or max((self.depth or 0) + goal.tokens + 256, 4096)
@@ -210,7 +252,10 @@ class Tune(MemoryOptions, Verb[Tuned]):
             "sure": session.search.sure,
             "minutes": session.spent_minutes,
             "command": None if found.launch is None else found.launch.line,
-            "runs": [{"setting": run.trial.spec, **run.outcome._asdict(), "note": run.note} for run in session.runs],
+            "runs": [
+                {"setting": run.trial.spec, **run.outcome._asdict(), **run.memory._asdict(), "note": run.note}
+                for run in session.runs
+            ],
         }
 
     def sections(self, found: Tuned) -> list[Section]:
@@ -341,6 +386,8 @@ def _answer(found: Tuned) -> list[Section]:
         f"{runs} run{'s' * (runs > 1)} in {minutes:.1f} minutes; all {len(session.grid.trials)} settings: {every:.0f}"
     )
     parts: list[Part] = [f"{best}; {sure}", took]
+    if used := _used(found):
+        parts.append(used)
     if found.ended == "time":
         parts.append("The time was up; the same command with more --minutes goes on.")
     spread = session.search.repeat_sd
@@ -353,6 +400,14 @@ def _answer(found: Tuned) -> list[Section]:
         Section("", (Command(found.launch.line),)),
         *([Section("", ("Later answers for this machine are sharper with", known))] if learnt.is_file() else []),
     ]
+
+
+def _used(found: Tuned) -> str:
+    """The memory of the last run of the fastest setting; empty if it is not known."""
+    used = next(run.memory for run in reversed(found.session.runs) if run.trial == found.best and run.outcome.seconds)
+    parts = [f"{size(used.ram_bytes)} of RAM, mapped files included"] if used.ram_bytes else []
+    parts += [f"{size(used.gpu_bytes)} of GPU memory"] if used.gpu_bytes else []
+    return f"It used {' and '.join(parts)}." if parts else ""
 
 
 def _planned(found: Tuned) -> list[Section]:

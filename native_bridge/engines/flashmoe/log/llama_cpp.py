@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 
 from native_bridge.engines.flashmoe.log.text import WHOLE
-from native_bridge.engines.run_log import DeviceMemory, Placement
+from native_bridge.engines.llama_program import device_memory
+from native_bridge.engines.run_log import Placement
 
 _BACKEND = re.compile(
     r"load_backend: loaded (\w+) backend|ggml_(metal|cuda|hip|vulkan|sycl|opencl)(?:_\w+)?: ", re.IGNORECASE
@@ -20,13 +21,6 @@ _BANK = re.compile(r"\S+: preparing virtual context with \d+ tensors via \S+ \(p
 _BUFFER = re.compile(r"\S+: +(\S+) +model buffer size = +[\d.]+ MiB")
 _FOLLOWS_LAYERS = "Flash-MoE GPU-bank placement is enabled in this build"
 _ON_HOST = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
-_DEVICE_MEMORY = re.compile(
-    rf"llama_memory_breakdown_print: \| +- (\S+) \(.*\) +\| +{WHOLE} = +{WHOLE} \+ +\( *{WHOLE} = "
-    rf"+{WHOLE} \+ +{WHOLE} \+ +{WHOLE}\) \+ +\d+ \|"
-)
-_OTHER_MEMORY = re.compile(
-    rf"llama_memory_breakdown_print: \| +- (\S+) +\| +{WHOLE} = +{WHOLE} \+ +{WHOLE} \+ +{WHOLE} +\|"
-)
 _MEMORY = "llama_memory_breakdown_print: | memory breakdown [MiB] |"
 
 
@@ -65,16 +59,6 @@ def take_placement(placement: Placement, line: str) -> Placement | None:
         return replace(placement, follows_layers=False)
     if _MEMORY in line:
         return replace(placement, memory=())
-    if memory := _memory(line):
+    if memory := device_memory(line):
         return replace(placement, memory=(*placement.memory, memory))
-    return None
-
-
-def _memory(line: str) -> DeviceMemory | None:
-    if found := _DEVICE_MEMORY.fullmatch(line):
-        total, free, _, model, context, compute = map(int, found.groups()[1:])
-        return DeviceMemory(found[1], model, context, compute, total, free)
-    if found := _OTHER_MEMORY.fullmatch(line):
-        _, model, context, compute = map(int, found.groups()[1:])
-        return DeviceMemory(found[1], model, context, compute)
     return None
