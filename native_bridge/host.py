@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import shutil
 import sys
@@ -32,6 +33,21 @@ def system_facts() -> Any:
 def physical_cores() -> int:
     """Physical cores: the default number of threads."""
     return int(system_facts().cpu_count(logical=False) or 1)
+
+
+def core_mask(threads: int) -> str:
+    """CPUs that so many threads should have for themselves, as a hexadecimal mask: one of each core, or all of them.
+
+    Empty if they are not known: only Linux says which may be used.
+    """
+    if sys.platform != "linux":
+        return ""
+    cpus, cores = sorted(os.sched_getaffinity(0)), dict[str, int]()
+    for cpu in cpus:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(next(iter(_lines(siblings)), str(cpu)), cpu)
+    used = cores.values() if threads <= len(cores) else cpus
+    return f"{sum(1 << cpu for cpu in used):#x}"
 
 
 def machine_name() -> str:

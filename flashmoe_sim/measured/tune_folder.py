@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -69,5 +70,7 @@ def _printed(run: dict[str, Any], file: Path) -> FoundSpeeds:
     if '"timings"' not in text:
         return llama_bench.read_json(text, str(file))
     found, system = responses.read(text, str(file)), parse_system(str(run["system"]))
-    measured = [replace(one, system=system.spec, engine=system.engine) for one in found.measured]
+    kv_type = re.search(r" kv=(\w+)", _knobs(run))
+    settings = {"type_k": kv_type[1], "type_v": kv_type[1]} if kv_type else {}
+    measured = [replace(one, system=system.spec, engine=system.engine, settings=settings) for one in found.measured]
     return FoundSpeeds(measured, found.left_out)

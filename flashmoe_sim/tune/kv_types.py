@@ -63,7 +63,7 @@ def other_types(
     candidates = [best.system, *([] if sized else [best.system.unsized]), *plain]
     tried = []
     for kv_type in WEIGHED:
-        if kv_type == case.kv_type or (there := _with_type(case, kv_type)) is None:
+        if kv_type == case.kv_type or (there := with_type(case, kv_type)) is None:
             continue
         found = _fastest(workload, there, candidates, best, objective)
         if found is None:
@@ -82,8 +82,13 @@ def _follows(case: Case) -> bool:
     return attention is not None and case.kv_bytes == attention.context_bytes(case.context, kv_type=case.kv_type)
 
 
-def _with_type(case: Case, kv_type: str) -> Case | None:
-    """The case with keys and values of a type, and a context of that size; None if the model has no such."""
+def with_type(case: Case, kv_type: str) -> Case | None:
+    """The case with keys and values of a type, and a context of that size.
+
+    None if the model has no such, or the size of its context was given.
+    """
+    if not _follows(case):
+        return None
     assert case.model.attention is not None
     try:
         size = case.model.attention.context_bytes(case.context, kv_type=kv_type)

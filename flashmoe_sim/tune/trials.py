@@ -230,41 +230,51 @@ class Search:
         return (bool(ran) or all(self.tight)) and ran.issuperset(less)
 
 
-def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: Case, objective: Objective) -> Prospects:
+def prospects(trials: Sequence[Trial], found: Sequence[Compared], case: Case, objective: Objective) -> Prospects:
     """What is believed of settings before any of them ran.
 
-    timed: each system with its draws. The draws have in common what the machine, the engine and the model explain.
-    All settings of a system also have in common what is left of its error, but for APART_SD, in which only sizes near
-    each other are alike: a search among them needs that, and answers about one do not. Of knobs, and of the choices of
-    a system, there are only broad guesses: threads help up to the number of cores, as far as the CPU's share of the
-    time goes.
+    found: of each trial, its system with its draws. The draws have in common what the machine, the engine and the model
+    explain. All settings of a system also have in common what is left of its error, but for APART_SD, in which only
+    sizes near each other are alike: a search among them needs that, and answers about one do not. Of knobs, and of the
+    choices of a system, there are only broad guesses: threads help up to the number of cores, as far as the CPU's share
+    of the time goes.
     """
-    found = [timed[one.system] for one in trials]
     own = [_own(one.system.whose(case.model.base_name), case) for one in trials]
     logs = [_logs(one, objective) - each.draws for one, each in zip(found, own, strict=True)]
     covariance = np.atleast_2d(np.cov(np.array(logs)))
-    numbers = [_numbers(one, each, case, objective) for one, each in zip(trials, found, strict=True)]
     mean = np.array([-math.log(objective.seconds(one) or math.inf) for one in found])
-    mean += [sum(number.gained for number in of.values()) for of in numbers]
-    layers = len(case.model.layers)
-    words = [{*one.knobs, *_choices(one.system)} for one in trials]
-    for i, one in enumerate(trials):
-        for j, other in enumerate(trials):
-            if type(one.system) is type(other.system):
-                apart = min(APART_SD, own[i].load, own[j].load) ** 2
-                covariance[i, j] += own[i].load * own[j].load - apart * (1 - _alike(one.system, other.system, layers))
-            for name in numbers[i]:
-                covariance[i, j] += numbers[i][name].common(numbers[j].get(name))
-            for knob in words[i] & words[j]:
-                covariance[i, j] += _of_knob(*knob) ** 2
+    numbers = [_numbers(one, each, case, objective) for one, each in zip(trials, found, strict=True)]
+    for name in {name for of in numbers for name in of}:
+        each = [of.get(name, _Number(0.0, 0.0, 0.0, 0.0)) for of in numbers]
+        mean += [one.gained for one in each]
+        covariance += _common(each)
+    for word in {word for one in trials for word in _words(one)}:
+        has = np.array([word in _words(one) for one in trials], float)
+        covariance += _of_knob(*word) ** 2 * np.outer(has, has)
+    covariance += _own_common(trials, [one.load for one in own], len(case.model.layers))
     return Prospects(mean, covariance)
 
 
-def _choices(system: System) -> list[tuple[str, str]]:
-    """The choices that a system makes otherwise than it would by itself; like knobs, they add to one another."""
+def _own_common(trials: Sequence[Trial], loads: Sequence[float], layers: int) -> Vector:
+    """The covariance of what is left of the error of a system: f64 [trials, trials]."""
+    systems = list(dict.fromkeys(one.system for one in trials))
+    places = [systems.index(one.system) for one in trials]
+    load = dict(zip(places, loads, strict=True))
+    found = np.zeros((len(systems), len(systems)))
+    for i, one in enumerate(systems):
+        for j, other in enumerate(systems):
+            if type(one) is type(other):
+                apart = min(APART_SD, load[i], load[j]) ** 2
+                found[i, j] = load[i] * load[j] - apart * (1 - _alike(one, other, layers))
+    return found[np.ix_(places, places)]
+
+
+def _words(trial: Trial) -> set[tuple[str, str]]:
+    """Its knobs, and the choices that its system makes otherwise than it would by itself; like knobs, they add up."""
+    system = trial.system
     default = {item.name: item.default for item in fields(system)}
     made = {name: getattr(system, name) for name in system.choices}
-    return [(f"{system.name} {name}", str(value)) for name, value in made.items() if value != default[name]]
+    return {*trial.knobs, *((name, str(value)) for name, value in made.items() if value != default[name])}
 
 
 class _Own(NamedTuple):
@@ -321,11 +331,13 @@ class _Number(NamedTuple):
     def gained(self) -> float:
         return self.share * self.gains * abs(self.octaves)
 
-    def common(self, other: _Number | None) -> float:
-        """The covariance of what this value does with what another one does: they share their way from the usual."""
-        if other is None or self.octaves * other.octaves <= 0:
-            return 0.0
-        return self.share * other.share * self.sd**2 * min(abs(self.octaves), abs(other.octaves))
+
+def _common(numbers: Sequence[_Number]) -> Vector:
+    """The covariance of what values of a knob do: they share their way from the usual one. f64 [values, values]."""
+    octaves = np.array([one.octaves for one in numbers])
+    sd = np.array([one.share * one.sd for one in numbers])
+    way = np.minimum.outer(np.abs(octaves), np.abs(octaves)) * (np.multiply.outer(octaves, octaves) > 0)
+    return np.asarray(np.outer(sd, sd) * way)
 
 
 def _numbers(trial: Trial, found: Compared, case: Case, objective: Objective) -> dict[str, _Number]:

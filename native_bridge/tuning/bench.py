@@ -17,9 +17,11 @@ from flashmoe_sim.measured.value import Measured
 from flashmoe_sim.systems.placed import BATCH
 from flashmoe_sim.tune.next_run import bench_words
 from flashmoe_sim.tune.trials import THREADS
-from native_bridge.tuning.program import Printed, Program, Wanted, after
+from native_bridge.tuning.program import PINNED, Printed, Program, Wanted, after
 
+KV_TYPES = ("-ctk", "-ctv")
 OF_ROW = {"n_cpu_moe": "--n-cpu-moe", "ubatch": "-ub", THREADS: "-t"}  # settings that it prints, and their flags
+OF_ROW |= dict(zip(("type_k", "type_v"), KV_TYPES, strict=True))
 SIZE_OFF = 0.1  # by how much the size that it prints may differ from the file's: of split files it counts tensors only
 
 
@@ -37,8 +39,9 @@ class Bench(Program):
     def command(self, words: Sequence[str], model: Path, wanted: Wanted) -> list[str]:
         placed = bench_words(words)
         flags = dict(zip(placed[::2], placed[1::2], strict=True))
-        if numa := after(words, "--numa"):
-            flags["--numa"] = numa
+        for flag in ("--numa", *PINNED, *KV_TYPES):
+            if value := after(words, flag):
+                flags[flag] = value
         if (ubatch := int(flags.get("-ub", 0))) > BATCH:
             flags["-b"] = str(ubatch)  # or it would compute no more at once
         mapped = not {"--no-mmap", "none"} & {*words}

@@ -7,7 +7,8 @@ from dataclasses import replace
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.placed import BATCH
 from flashmoe_sim.tune.trials import UBATCH, Trial
-from native_bridge.tuning.program import KNOB_FLAGS, MMAP, Program
+from native_bridge.host import core_mask, physical_cores
+from native_bridge.tuning.program import CORES, KNOB_FLAGS, MMAP, PINNED, Program
 
 LOAD_MODE, BEFORE = ("--load-mode", "none"), ("--no-mmap",)  # the same, and in older builds
 
@@ -22,6 +23,9 @@ def with_knobs(trial: Trial, launch: Launch, program: Program) -> Launch:
             words += [flag, knobs[name]]
     if int(knobs.get(UBATCH, 0)) > BATCH:
         words += ["-b", knobs[UBATCH]]
+    if CORES in knobs:
+        threads = words[words.index("-t") + 1] if "-t" in words else str(physical_cores())
+        words += [PINNED[0], core_mask(int(threads)), PINNED[1], "1"]
     if (mapped := knobs.get(MMAP)) is not None:
         words = _mapped(words, trial.system.unmapped, yes=mapped == "yes")
     if LOAD_MODE[0] in words and not {"-lm", LOAD_MODE[0]} & program.flags:

@@ -19,7 +19,7 @@ from flashmoe_sim.tune.objective import Objective
 from native_bridge.engines.table import ENGINES
 from native_bridge.tuning.complete import LEAST, RUNTIME
 from native_bridge.tuning.program import Wanted
-from native_bridge.tuning.server import Timed
+from native_bridge.tuning.server import TextProgram
 
 SIDECAR = "SIDECAR"  # in a line
 ASKS = [sys.executable, "-P", "-m", "native_bridge.tuning.complete"]
@@ -27,7 +27,7 @@ MEASURED = ("--moe-trace-harness", "--perf", "--no-escape", "--no-warmup", "--si
 
 
 @dataclass(frozen=True)
-class LlamaCli(Timed):
+class LlamaCli(TextProgram):
     """A llama-cli with Flash-MoE. sidecar: of its model."""
 
     sidecar: Path = Path(SIDECAR)

@@ -13,7 +13,9 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import THREADS, UBATCH
 
 OURS, IK = ("placed", "all-gpu", "cpu"), ("placed-ik", "cpu-ik")  # systems that both programs run
-MMAP, NUMA = "mmap", "numa"  # knobs, beside threads and micro-batches
+MMAP, NUMA, CORES = "mmap", "numa", "cores"  # knobs, beside threads and micro-batches
+KV, DRAFT = "kv", "draft"  # knobs that make a case of its own
+PINNED = ("--cpu-mask", "--cpu-strict")
 SERVER = "llama-server"
 KNOB_FLAGS = {THREADS: "-t", NUMA: "--numa", UBATCH: "-ub"}  # of all llama.cpp's programs
 _NO_MEMORY = re.compile(
@@ -67,6 +69,7 @@ class Program(ABC):
     name: ClassVar[str]
     maps: ClassVar[frozenset[str]]  # flags that say how the model is loaded
     any_system: ClassVar[bool]  # whether it runs others than `systems`, if they are named
+    drafts: ClassVar[bool] = False
     filled_tokens: ClassVar[int] = 0  # that it reads before each answer
 
     @property
@@ -88,6 +91,7 @@ class Program(ABC):
             UBATCH,
             *([MMAP] if self.maps & self.flags else []),
             *([NUMA] if "--numa" in self.flags else []),
+            *([CORES] if self.flags.issuperset(PINNED) else []),
         )
 
     def check(self, objective: Objective, depth: int) -> None:  # noqa: B027  # most measure everything

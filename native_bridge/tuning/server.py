@@ -21,7 +21,7 @@ ASKS = [sys.executable, "-P", "-m", "native_bridge.tuning.serve"]
 FEWER = 0.05  # of the tokens that were asked for
 
 
-class Timed(Program):
+class TextProgram(Program):
     """A program that is run with the line that is named, and gives times as llama-server does."""
 
     def asked(self, wanted: Wanted) -> list[str]:
@@ -48,12 +48,13 @@ class Timed(Program):
         )
 
 
-class LlamaServer(Timed):
+class LlamaServer(TextProgram):
     """A llama-server. It also runs any other system whose flags it has, if that is named."""
 
     name = "llama-server"
     maps: ClassVar[frozenset[str]] = frozenset({"-lm", "--load-mode", "--no-mmap"})
     any_system = True
+    drafts = True
 
     @property
     def is_ik(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import SD_90
@@ -105,10 +106,10 @@ class Session:
             raise Unusable(f"{path}: cannot be written ({error.strerror or error}); give another folder") from None
 
     def _about(self) -> dict[str, Any]:
-        goal = self.grid.objective
+        goal, case = self.grid.objective, self.grid.case
         return {
             "tune": 1,
-            "model": self.grid.case.model.name,
+            "model": case.model.name,
             "file": self.model.name,
             "model_bytes": self.model_bytes,
             "engine": str(self.program.path),
@@ -116,7 +117,9 @@ class Session:
             "objective": goal.goal,
             "prompt_tokens": goal.prompt_tokens,
             "answer_tokens": goal.answer_tokens,
-            "depth": self.grid.case.depth,
+            "depth": case.depth,
+            "kv_type": None if case.kv_type == DEFAULT_TYPE else case.kv_type,
+            "draft": None if case.drafts is None else case.drafts.in_words,
         }
 
     def _go_on(self, path: Path) -> None:

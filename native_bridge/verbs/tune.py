@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flashmoe_sim.machines.machine import Machine, OneMachine
-    from flashmoe_sim.systems.base import Launch, System
+    from flashmoe_sim.systems.base import Case, Launch, System
     from flashmoe_sim.tune.grid import Grid
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
@@ -84,9 +84,10 @@ class Tune(MemoryOptions, Verb[Tuned]):
     ] = """Find the fastest setting of an engine on this machine: run it at a few, and let each run say which is next.
 
     MODEL is a GGUF file. llama-bench and llama-server are part of llama.cpp and of ik_llama.cpp. Tried are layers on
-    the CPU, threads, loading and, if the prompt counts, micro-batches; with a llama-server that has it, the cache of
-    experts; with the patched llama-cli slots, prefetch and how reads are cut; and with --system a fork's own settings:
-    nothing that changes the text. It ends when nothing else is likely more than 3% faster, or when the time is up.
+    the CPU, cuts between GPUs, threads and pinning, loading and, if the prompt counts, micro-batches; with a
+    llama-server that has it, the cache of experts, and up to --draft drafted tokens; with the patched llama-cli slots,
+    prefetch and how misses are read; and with --system a fork's own settings. Nothing changes the text without
+    --may-change-text. It ends when nothing else is likely more than 3% faster, or when the time is up.
     Every run is kept in the folder of --out; the same command goes on.
 
     \b
@@ -121,6 +122,9 @@ class Tune(MemoryOptions, Verb[Tuned]):
         flag="--system",
     )
     measured: Several = field(default=(), metadata=MEASURED)
+    may_change_text: bool = option_field(
+        False, "", "Also try what changes the text: quantized keys and values, fewer experts a token."
+    )
     dry_run: bool = option_field(False, "", "Only say what it would run, and for how long.", on_command_line=True)
     force: bool = field(default=False, metadata=FORCE)
 
@@ -152,12 +156,17 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     def session(self) -> tuple[Session, tuple[str, ...]]:
         """The search before any run, and notes on its predictions."""
+        from flashmoe_sim.drafts import MTP, NGRAM
         from native_bridge.tuning.find import find_program
         from native_bridge.tuning.session import Session
 
         folder = self.out or Path(f"tune-{self.model.stem}")
         program = self._with_sidecar(find_program(self.engine), folder)
         program.check(self._goal(), self.depth or 0)
+        if self.draft and not program.drafts:
+            raise Unsupported(f"--draft: {program.name} drafts nothing; leave it out, or give --engine llama-server")
+        if self.drafter not in (None, MTP, NGRAM):
+            raise Unsupported(f"--drafter {self.drafter}: runs draft by {MTP} or {NGRAM}; give one of them")
         grid, notes = self._grid(program)
         return Session(grid, program, self.model.absolute(), folder, self.minutes), notes
 
@@ -197,10 +206,8 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.grid import grid
         from flashmoe_sim.verbs.given import learnt_machine
-        from native_bridge.tuning.knobs import values
+        from native_bridge.tuning.knobs import cases, values
 
-        if self.draft:
-            raise Unsupported("--draft: runs draft nothing; leave it out")
         goal = self._goal()
         model = load_model(str(self.model))
         machine = learnt_machine(self.machine, self.measured, workload=None, model=model)
@@ -217,9 +224,30 @@ class Tune(MemoryOptions, Verb[Tuned]):
         knobs = values(program, case.machine, goal)
         with working("predicting") as progress:
             found = grid(
-                on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed), progress=progress
+                on.workload,
+                case,
+                self._texts(on.systems, case),
+                goal,
+                knobs=knobs,
+                others=cases(case, may_change_text=self.may_change_text),
+                borrowed=bool(on.borrowed),
+                progress=progress,
             )
         return _of_build(found, program), on.notes
+
+    def _texts(self, systems: Sequence[System], case: Case) -> list[System]:
+        """Those that may be tried. Raises BadInput if all change the text, which must not change."""
+        from native_bridge.tuning.knobs import with_fewer_experts
+
+        if self.may_change_text:
+            return [one for system in systems for one in with_fewer_experts(system, case)]
+        found = [one for one in systems if not one.changes_text(case)]
+        if not found:
+            one = systems[0]
+            raise Unsupported(
+                f"--system {one.spec}: changes the text: {one.changes_text(case)}", advice="add --may-change-text"
+            )
+        return found
 
     def _systems(self, program: Program) -> list[System]:
         """Those to try. Raises BadInput for one that the engine does not run."""
@@ -326,7 +354,7 @@ def _of_build(found: Grid, program: Program) -> Grid:
     lacking: list[str] = []
     trials: list[Trial] = []
     for trial in found.trials:
-        launch = found.timed[trial.system].launch
+        launch = found.of(trial).launch
         assert launch is not None
         if flag := program.lacking(with_knobs(trial, launch, program).words):
             lacking.append(f"{trial.system.name} is started with {flag}, which {program.path} does not have")
@@ -386,6 +414,8 @@ def _answer(found: Tuned) -> list[Section]:
         f"{runs} run{'s' * (runs > 1)} in {minutes:.1f} minutes; all {len(session.grid.trials)} settings: {every:.0f}"
     )
     parts: list[Part] = [f"{best}; {sure}", took]
+    if changed := _changes(found.best, session.grid.case):
+        parts.append(f"It changes the text: {changed}.")
     if used := _used(found):
         parts.append(used)
     if found.ended == "time":
@@ -400,6 +430,14 @@ def _answer(found: Tuned) -> list[Section]:
         Section("", (Command(found.launch.line),)),
         *([Section("", ("Later answers for this machine are sharper with", known))] if learnt.is_file() else []),
     ]
+
+
+def _changes(best: Trial, case: Case) -> str:
+    """How a setting changes the text; empty if it does not."""
+    from native_bridge.tuning.program import KV
+
+    kv_type = dict(best.knobs).get(KV)
+    return "; ".join(filter(None, [best.system.changes_text(case), kv_type and f"keys and values in {kv_type}"]))
 
 
 def _used(found: Tuned) -> str:

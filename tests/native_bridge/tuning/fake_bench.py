@@ -34,7 +34,7 @@ def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:
     """Print what a run prints.
 
     speed: tokens a second with everything on the CPU and 8 threads. best: layers on the CPU below which memory lacks.
-    breaks: how it fails.
+    cores: the mask with which it is faster. breaks: how it fails.
     """
     if "--help" in words:
         print(behaviour.get("help", HELP))
@@ -47,6 +47,8 @@ def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:
     Path(counter).write_text("x" * (runs + 1))
     layers, threads = int(value.get("--n-cpu-moe", 0)), int(value.get("-t", 8))
     speed = behaviour["speed"] * (40 / (4 + layers)) * {8: 1.0, 6: 1.05}.get(threads, 0.8)
+    speed *= 1.2 if value.get("--cpu-strict") == "1" and value["--cpu-mask"] == behaviour.get("cores") else 1.0
+    speed *= {"q8_0": 1.3, "q4_0": 1.1}.get(value.get("-ctk", ""), 1.0)
     breaks = behaviour.get("breaks", "")
     if layers < behaviour.get("least_layers", 0):
         _end(
@@ -75,6 +77,8 @@ def _rows(value: dict[str, str], speed: float, behaviour: dict[str, Any], breaks
                 "n_ubatch": int(value.get("-ub", 512)),
                 "n_gpu_layers": int(value.get("-ngl", 0)),
                 "n_cpu_moe": 0 if breaks == "other setting" else int(value.get("--n-cpu-moe", 0)),
+                "type_k": value.get("-ctk", "f16"),
+                "type_v": value.get("-ctv", "f16"),
                 "n_prompt": tokens if prompt else 0,
                 "n_gen": 0 if prompt else tokens,
                 "n_depth": int(value.get("-d", 0)),

@@ -259,7 +259,9 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "may not be run; make it a program: chmod +x" in said("--engine", other)
     other.chmod(0o755)
     assert "--help is not that of llama-bench or llama-server" in said("--engine", other)
-    assert "runs draft nothing" in said("--engine", engine, "--draft", "2")
+    assert "llama-bench drafts nothing; leave it out, or give --engine llama-server" in said(
+        "--engine", engine, "--draft", "2", "--accept", "0.5"
+    )
     Path("full").mkdir()
     Path("full/file").write_text("")
     assert "holds other files" in said("--engine", engine, "--out", "full")
