@@ -152,7 +152,7 @@ class Series:
         request = going_on(one.request, self.runtime, first)
         wanted = {
             "command": Loaded(self.runtime, first, self.sidecar).command(request),
-            "environment": settings_of_environment(self.engine, one.request),
+            "environment": settings_of_environment(self.engine),
             "machine": machine_name(),
             "replay_of": one.replay.name if one.replay is not None else None,
         }

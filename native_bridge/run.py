@@ -98,7 +98,7 @@ def run_once(
                     output=work / LOG,
                     stdout=work / STDOUT,
                     timeout_s=timeout_s,
-                    around=Around(_environment(engine, request), work, cgroup),
+                    around=Around(_environment(engine), work, cgroup),
                     watch=_Watch(work / TRACE, progress).look if progress else None,
                     most_bytes=MAX_BYTES,
                 )
@@ -217,9 +217,9 @@ def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:
     return replace(request, go_on=ENGINES[runtime.engine].go_on_flags(model))
 
 
-def settings_of_environment(engine: Engine, request: RunRequest) -> dict[str, str]:
+def settings_of_environment(engine: Engine) -> dict[str, str]:
     """The variables that change an engine's behaviour in a run, by name."""
-    variables = sorted(_environment(engine, request).items())
+    variables = sorted(_environment(engine).items())
     return {key: value for key, value in variables if key.startswith(engine.switches)}
 
 
@@ -241,10 +241,9 @@ class _Watch:
         self.progress(seconds, self.calls)
 
 
-def _environment(engine: Engine, request: RunRequest) -> dict[str, str]:
-    """Our environment with the request's, without variables that would add hidden flags to the runtime."""
-    ours = {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
-    return ours | dict(request.environment)
+def _environment(engine: Engine) -> dict[str, str]:
+    """Our environment without variables that would add hidden flags to the runtime."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
 
 
 def _document(
@@ -268,7 +267,7 @@ def _document(
         "prompt_file": str(request.prompt_file) if request.prompt_file is not None else None,
         "flags": list(request.extra),
         "command": command,
-        "environment": settings_of_environment(engine, request),
+        "environment": settings_of_environment(engine),
         "program": program(),
         "runtime": runtime.facts(),
         "model": {

@@ -1,90 +1,67 @@
-"""Predicted settings, their measured speeds, and whether the prediction held."""
+"""A recommended line that was run, and what may be faster: measured beside predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
-from math import comb
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from flashmoe_sim.systems.base import System
-from flashmoe_sim.tune.recommend import Recommendation, neighbours
+import numpy as np
 
-CHANCE = 1 / 8  # that one of two equally fast settings wins enough rounds to count as clearly faster
-
-
-class Claim(NamedTuple):
-    """A system with its settings, and its predicted decode speed: tokens a second, with a 90% interval."""
-
-    system: System
-    tok_s: float
-    tok_s_lo: float
-    tok_s_hi: float
+from flashmoe_sim.machines.belief import ENDS_OF_90
+from flashmoe_sim.systems.compare import NEAR
+from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.tune.trials import Trial
+from native_bridge.tuning.session import Session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredSetting:
-    """One setting and its runs.
+    """A setting and its runs.
 
-    tok_s: the decode speed of each round, None if its run failed. hit_rate: of all routed requests of its runs; None if
-    nothing was routed through slots. counted: slots and counters that were compared with the simulator's.
-    differences: where they differ. failed: why runs failed.
+    predicted_s: seconds of the objective with knobs as they are by default, the middle and a 90% interval. measured_s:
+    of its runs; none if they failed. failed: why runs did.
     """
 
-    claim: Claim
-    tok_s: tuple[float | None, ...]
-    hit_rate: float | None
-    counted: int
-    differences: tuple[str, ...]
+    trial: Trial
+    predicted_s: tuple[float, float, float]
+    measured_s: tuple[float, ...]
     failed: tuple[str, ...]
 
     @property
-    def name(self) -> str:
-        return self.claim.system.spec
-
-    @property
-    def speeds(self) -> list[float]:
-        """The speeds of the runs that did not fail."""
-        return [each for each in self.tok_s if each is not None]
-
-    @property
-    def median_tok_s(self) -> float | None:
-        return median(self.speeds) if self.speeds else None
+    def median_s(self) -> float | None:
+        return median(self.measured_s) if self.measured_s else None
 
     @property
     def held(self) -> bool | None:
         """Whether the median is within the predicted interval; None if every run failed."""
-        measured = self.median_tok_s
-        return None if measured is None else self.claim.tok_s_lo <= measured <= self.claim.tok_s_hi
+        _, lo, hi = self.predicted_s
+        return None if self.median_s is None else lo <= self.median_s <= hi
+
+
+@dataclass(frozen=True, eq=False)
+class Verified:
+    """A search that began with the recommended line. place: of it among the settings."""
+
+    session: Session
+    place: int
 
     @property
-    def counts(self) -> str:
-        """`equal`, `differ`, or `-` if nothing was compared."""
-        return "differ" if self.differences else "equal" if self.counted else "-"
-
-
-def clearly_faster(one: MeasuredSetting, other: MeasuredSetting) -> bool:
-    """Whether one was faster in more of their common rounds than two equal settings would be by chance.
-
-    Speeds are compared within rounds, so that anything that slows a whole round counts for neither.
-    """
-    rounds = [(a, b) for a, b in zip(one.tok_s, other.tok_s, strict=True) if a is not None and b is not None]
-    won = sum(a > b for a, b in rounds)
-    as_many = sum(comb(len(rounds), wins) for wins in range(won, len(rounds) + 1))
-    return as_many <= CHANCE * (1 << len(rounds))
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The settings in the given order, the recommended one first. cache: the state of the page cache."""
-
-    settings: tuple[MeasuredSetting, ...]
-    model: str
-    cache: str
-    rounds: int
+    def settings(self) -> list[MeasuredSetting]:
+        """Those that ran, the recommended one first."""
+        grid, search = self.session.grid, self.session.search
+        found = []
+        for place in sorted(search.by_place, key=lambda place: place != self.place):
+            outcomes, one = search.by_place[place], grid.predicted(place)
+            lo, hi = np.quantile(grid.objective.draws_s(one), ENDS_OF_90).tolist()
+            measured = tuple(each.seconds for each in outcomes if each.seconds is not None)
+            failed = tuple(each.failed for each in outcomes if each.seconds is None)
+            middle = grid.objective.seconds(one)
+            assert middle is not None
+            found.append(MeasuredSetting(grid.trials[place], (middle, lo, hi), measured, failed))
+        return found
 
     @property
     def recommended(self) -> MeasuredSetting:
@@ -92,120 +69,95 @@ class Verified:
 
     @property
     def fastest(self) -> MeasuredSetting | None:
-        """The setting with the highest median; None if every run failed."""
-        return max((one for one in self.settings if one.speeds), key=lambda one: median(one.speeds), default=None)
+        """The one that is likely the fastest; None if every run failed."""
+        best = self.session.search.best
+        return (
+            None if best is None else next(one for one in self.settings if one.trial == self.session.grid.trials[best])
+        )
 
     @property
     def lost(self) -> float | None:
         """The share of the fastest one's speed that the recommended one lacks; None if it has no speed."""
-        fastest, recommended = self.fastest, self.recommended
-        return 1 - median(recommended.speeds) / median(fastest.speeds) if fastest and recommended.speeds else None
-
-    @property
-    def within_noise(self) -> bool | None:
-        """Whether nothing was clearly faster than the recommended one; None if it has no speed."""
-        others = self.settings[1:]
-        return not any(clearly_faster(one, self.recommended) for one in others) if self.recommended.speeds else None
-
-    @property
-    def out_of_order(self) -> list[tuple[MeasuredSetting, MeasuredSetting]]:
-        """Pairs in which the first has the higher median, and the second the higher predicted speed."""
-        ran = sorted((one for one in self.settings if one.speeds), key=lambda one: one.claim.tok_s)
-        return [
-            (one, other)
-            for one, other in combinations(ran, 2)
-            if one.claim.tok_s < other.claim.tok_s and median(one.speeds) > median(other.speeds)
-        ]
-
-    @property
-    def contradicted(self) -> list[tuple[MeasuredSetting, MeasuredSetting]]:
-        """The pairs out of order in which the first was clearly faster."""
-        return [(one, other) for one, other in self.out_of_order if clearly_faster(one, other)]
+        fastest, mine = self.fastest, self.recommended.median_s
+        if fastest is None or fastest.median_s is None or mine is None:
+            return None
+        return 1 - fastest.median_s / mine
 
     @property
     def failed(self) -> list[str]:
-        return [line for one in self.settings for line in one.failed]
+        """Why the recommended setting has no speed; none if it has one."""
+        return [] if self.recommended.measured_s else [f"{self.recommended.trial.spec}: {self.recommended.failed[-1]}"]
 
     @property
     def measured_options(self) -> list[str]:
-        """The speeds as values of --measured."""
-        medians = [(one.name, one.median_tok_s) for one in self.settings]
-        return [f"{name}={tok_s:.4g}" for name, tok_s in medians if tok_s is not None]
+        """The decode speeds as values of --measured: those with the knobs of the fastest, such as its threads."""
+        if self.fastest is None or self.session.grid.objective.goal != "decode":
+            return []
+        alike = [one for one in self.settings if one.trial.knobs == self.fastest.trial.knobs and one.median_s]
+        return [f"{one.trial.system.spec}={1 / one.median_s:.4g}" for one in alike if one.median_s]
 
     def in_short(self) -> str:
-        """One sentence: how the recommended setting did, and whether order, intervals and counts held."""
+        """One sentence: how the recommended setting did, and whether intervals held."""
         return f"{'; '.join(self._clauses())}."
 
     def _clauses(self) -> Iterator[str]:
-        name, fastest = self.recommended.name, self.fastest
-        if fastest is None or self.lost is None:
-            yield f"{name}, the recommended one, has no speed: its runs failed"
-        elif fastest is self.recommended:
+        name, fastest, lost = self.recommended.trial.spec, self.fastest, self.lost
+        if fastest is None or lost is None:
+            yield f"{name}, the recommended setting, has no speed: its runs failed"
+        elif fastest.trial == self.recommended.trial:
             yield f"{name} was the fastest, as recommended"
+        elif lost <= NEAR:
+            yield f"{name}, as recommended, was within 3% of the fastest, {fastest.trial.spec}"
         else:
-            noise = f", within the noise of {self.rounds} rounds" if self.within_noise else ""
-            yield f"{name}, the recommended one, was {self.lost:.1%} slower than {fastest.name}{noise}"
-        ran = [one for one in self.settings if one.speeds]
-        if wrong := self.contradicted:
-            pairs = [f"{one.name} was faster than {other.name}" for one, other in wrong]
-            yield f"against the prediction, {' and '.join(pairs)}"
-        elif len(ran) > 1:
-            yield "no pair was clearly in another order" if self.out_of_order else "the predicted order held"
+            yield f"{name}, the recommended setting, was {lost:.0%} slower than {fastest.trial.spec}"
+        if sure := self.session.search.sure:
+            yield f"nothing else is more than 3% faster, with {sure:.0%}"
+        ran = [one for one in self.settings if one.measured_s]
         yield f"{sum(one.held is True for one in ran)} of {len(ran)} speeds were within their 90% interval"
-        if differing := [one.name for one in ran if one.differences]:
-            yield f"the counts of {' and '.join(differing)} differ"
-        elif any(one.counted for one in ran):
-            yield "all counts were equal"
 
 
 @dataclass(frozen=True, eq=False)
 class VerifiedAdvice(Recommendation):
     """Advice with the runs of its settings, which are made when they are first wanted: after the advice is shown."""
 
-    verify: Callable[[Sequence[Claim]], Verified] = field(kw_only=True)
+    verify: Callable[[Recommendation], Verified] = field(kw_only=True)
 
     @cached_property
     def verified(self) -> Verified:
-        """The recommended setting and its neighbours, run."""
-        return self.verify(claims_of(self))
-
-
-def claims_of(found: Recommendation) -> list[Claim]:
-    """The recommended setting and its neighbours, each with its speed and interval."""
-    return [
-        Claim(one.system, one.tok_s, one.tok_s_lo, one.tok_s_hi)
-        for one in neighbours(found)
-        if one.tok_s is not None and one.tok_s_lo is not None and one.tok_s_hi is not None
-    ]
+        """The recommended line and what may be faster, run."""
+        return self.verify(self)
 
 
 def as_json(verified: Verified) -> dict[str, Any]:
     """The result for `--json`."""
-    fastest = verified.fastest
+    session, fastest = verified.session, verified.fastest
+    goal = session.grid.objective
+    tokens = {"decode": 1, "prompt": goal.prompt_tokens}.get(goal.goal)
+
+    def tok_s(seconds: float | None) -> float | None:
+        return tokens / seconds if tokens and seconds else None
+
     return {
-        "model": verified.model,
-        "page_cache": verified.cache,
-        "rounds": verified.rounds,
+        "model": session.grid.case.model.name,
+        "engine": str(session.program.path),
+        "build": session.program.version,
         "in_short": verified.in_short(),
-        "recommended": verified.recommended.name,
-        "fastest": fastest.name if fastest is not None else None,
+        "recommended": verified.recommended.trial.spec,
+        "fastest": None if fastest is None else fastest.trial.spec,
         "lost": verified.lost,
-        "within_noise": verified.within_noise,
+        "sure": session.search.sure,
+        "minutes": session.spent_minutes,
+        "command": None if session.search.best is None else session.launch(session.search.best).line,
         "measured_options": verified.measured_options,
-        "contradicted": [[one.name, other.name] for one, other in verified.contradicted],
         "settings": [
             {
-                "setting": one.name,
-                "tok_s": one.claim.tok_s,
-                "tok_s_lo": one.claim.tok_s_lo,
-                "tok_s_hi": one.claim.tok_s_hi,
-                "measured_tok_s": one.median_tok_s,
-                "measured": list(one.tok_s),
+                "setting": one.trial.spec,
+                **dict(zip(("tok_s", "tok_s_hi", "tok_s_lo"), map(tok_s, one.predicted_s), strict=True)),
+                "measured_tok_s": tok_s(one.median_s),
+                "measured": [tok_s(each) for each in one.measured_s],
+                "seconds": one.predicted_s[0],
+                "measured_seconds": one.median_s,
                 "within_interval": one.held,
-                "hit_rate": one.hit_rate,
-                "counts": one.counts,
-                "counted": one.counted,
-                "differences": list(one.differences),
                 "failed": list(one.failed),
             }
             for one in verified.settings

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import polars
 
 KNEE = 0.9
-APART = 1.2
 TOP_K = "top_k"
 LEAST_WINS = 0.1  # share of draws
 WORTH_A_TRY = 0.1  # of the speed: by so much another system must be faster
@@ -337,24 +336,6 @@ def _refuse_another_model(workload: Workload, other: Workload) -> None:
             f"{theirs.name}: is a trace of another model than {ours.name}: other layers, experts or top-k",
             advice="give traces of one model",
         )
-
-
-def neighbours(found: Recommendation) -> list[Compared]:
-    """The recommended setting, then the nearest sizes on both sides that a run can distinguish from it, with intervals.
-
-    They differ by APART; otherwise the next two smaller sizes, as far as there are any.
-    """
-    best, size = found.best.best, found.best.best.system.size
-    if len(found.best.tried) < 2:
-        return [best]
-    own = getattr(best.system, size)
-    values = sorted(getattr(one.system, size) for one in found.best.tried)
-    below = [value for value in values if value * APART <= own][::-1]
-    above = [value for value in values if value >= own * APART]
-    chosen = (below[:1] + above[:1]) if above else below[:2]
-    systems = [best.system.of_size(value) for value in chosen]
-    on, case, tokens = found.workload, found.case, found.objective.prompt_tokens
-    return [best, *(at_setting(on, case, one, borrowed=found.borrowed, prompt_tokens=tokens) for one in systems)]
 
 
 def _sizes(

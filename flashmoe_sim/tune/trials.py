@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from flashmoe_sim.tune.objective import Objective
 
 SURE = 0.95  # that nothing is more than NEAR faster: then it ends
 JOINT = 4096  # draws from which that is read
+MAY = 0.1  # that a setting is more than NEAR faster: less is not worth a look
 TWICE = 2  # times that the best one ran before it is believed: a machine may have become slower meanwhile
 NOTICED = 0.004  # of a speed: a run that is expected to gain less is not made
 RUN_SD = estimate("trials.run_sd").value
@@ -98,6 +99,12 @@ class Prospects:
         z, now = normals("a run"), self.mean.max()
         best = [float((self.mean[:, None] + step[:, None] * z).max(axis=0).mean()) for step in steps.T]
         return np.array(best) - float(now)
+
+    def may_be_faster(self, place: int) -> NDArray[np.bool_]:
+        """Which ones are more than NEAR faster than this one with a probability of MAY: bool [settings]."""
+        variance = np.diagonal(self.covariance) + self.covariance[place, place] - 2 * self.covariance[place]
+        ahead = self.mean - self.mean[place] + math.log1p(-NEAR)
+        return np.asarray(ahead > NormalDist().inv_cdf(MAY) * np.sqrt(np.maximum(variance, 0.0)))
 
     def sure(self, place: int) -> float:
         """The probability that nothing is more than NEAR faster than this one."""

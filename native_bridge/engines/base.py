@@ -13,7 +13,6 @@ from flashmoe_sim.io.errors import Unsupported
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.fitting import Fitted
-    from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.run_log import RunLog
     from native_bridge.engines.runs import PredictedRun, Run
@@ -103,7 +102,7 @@ class RunRequest:
     top_k: experts per token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks per
         read, None for the engine's default. n_predict: tokens to generate. gpu_layers: like the runtime's `-ngl`, None
         for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
-    go_on: flags that keep a text from ending early, added by `run_once`. environment: variables to set.
+    go_on: flags that keep a text from ending early, added by `run_once`.
     """
 
     mode: str
@@ -121,7 +120,6 @@ class RunRequest:
     prompt_file: Path | None = None
     extra: tuple[str, ...] = ()
     go_on: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -248,13 +246,6 @@ class Engine(ABC):
     ) -> list[RunRequest]:
         """The fewest runs that determine a machine. bank: slots of the small run. options: fields of RunRequest."""
         raise Unsupported(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
-
-    def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
-        """The run that measures a system with its settings. options: fields of RunRequest.
-
-        Raises BadInput, naming the systems that it can run, if it cannot run this system or setting.
-        """
-        raise Unsupported(f"{self.name}: runs none of the systems that are predicted; give another --runtime")
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
         """Raise BadInput, naming the setting, if two runs differ in a setting that affects times."""

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from flashmoe_sim.cli.progress import over_bytes
+from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.geometry.manifest import FILE_NAME, read_manifest
 from flashmoe_sim.io.errors import Conflict, Unsupported
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.slot_bank_flags import INSTALLS
 from flashmoe_sim.tune.objective import Objective
 from native_bridge.engines.table import ENGINES
+from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.tuning.complete import LEAST, RUNTIME
-from native_bridge.tuning.program import Wanted
+from native_bridge.tuning.program import Program, Wanted
 from native_bridge.tuning.server import TextProgram
 
 SIDECAR = "SIDECAR"  # in a line
@@ -51,6 +55,11 @@ class LlamaCli(TextProgram):
         if there := sorted({name for variables in INSTALLS.values() for name in variables} & os.environ.keys()):
             raise Conflict(f"{there[0]} is set; how misses are installed is a setting of {SlotBank.name}; unset it")
 
+    def prepare(self, model: Path) -> None:
+        if not (self.sidecar / FILE_NAME).exists():
+            with over_bytes(f"writing {self.sidecar}", read_gguf(model).routed_bytes) as advance:
+                write_sidecar(model, self.sidecar, force=True, advance=advance)
+
     def started(self, words: Sequence[str]) -> list[str]:
         return [str(self.path), *(str(self.sidecar) if word == SIDECAR else word for word in words[1:])]
 
@@ -62,3 +71,17 @@ class LlamaCli(TextProgram):
     def command(self, words: Sequence[str], model: Path, wanted: Wanted) -> list[str]:
         on = ENGINES[RUNTIME].go_on_flags(model)
         return [*ASKS, *self.asked(wanted), *self.with_model(words, model), *MEASURED, *on]
+
+
+def with_sidecar(program: Program, model: Path, sidecar: Path | None, folder: Path) -> Program:
+    """A program with the folder of the model's sidecar, if it reads one: as given, or in the folder of the runs.
+
+    Raises BadInput for another model's, and for one that it does not read.
+    """
+    if not isinstance(program, LlamaCli):
+        if sidecar is not None:
+            raise Conflict(f"--sidecar: {program.name} reads none; leave it out")
+        return program
+    if sidecar is not None and read_manifest(sidecar).layers != read_gguf(model).layers:
+        raise Conflict(f"--sidecar {sidecar}: is of another model than {model}; give this model's")
+    return replace(program, sidecar=(sidecar or folder / "sidecar").absolute())

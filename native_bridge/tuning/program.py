@@ -97,6 +97,9 @@ class Program(ABC):
     def check(self, objective: Objective, depth: int) -> None:  # noqa: B027  # most measure everything
         """Raise BadInput for what it cannot measure."""
 
+    def prepare(self, model: Path) -> None:  # noqa: B027  # most read the model alone
+        """Write what its runs read beside the model."""
+
     def started(self, words: Sequence[str]) -> list[str]:
         """The line of a setting for the build that runs: its llama-server is beside it."""
         at, server = place_of_server(words), self.path.with_name(SERVER)

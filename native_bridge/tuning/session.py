@@ -99,11 +99,12 @@ class Session:
                 raise Exists(f"{self.folder}: holds other files; choose another folder")
             if path.exists() and not force:
                 self._go_on(path)
-                return
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self._about()) + "\n", encoding="utf-8")
+            else:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(self._about()) + "\n", encoding="utf-8")
         except OSError as error:
             raise Unusable(f"{path}: cannot be written ({error.strerror or error}); give another folder") from None
+        self.program.prepare(self.model)
 
     def _about(self) -> dict[str, Any]:
         goal, case = self.grid.objective, self.grid.case

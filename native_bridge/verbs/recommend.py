@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.verbs.recommend import Recommend
-from native_bridge.verbs.base import read_prompt, refuse_given
+from native_bridge.verbs.base import refuse_given
 from native_bridge.verbs.verify import VerifyOptions, file_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendAndVerify(VerifyOptions, Recommend):
-    """Recommend, and with --verify run the setting and its neighbours for real, once the advice is printed."""
+    """Recommend, and with --verify run the line for real, and what may be faster, once the advice is printed."""
 
     def check(self) -> None:
         """Raise BadInput also for options of --verify without it, for a table, and for files that cannot be run."""
@@ -33,9 +33,10 @@ class RecommendAndVerify(VerifyOptions, Recommend):
             refuse_given(self, names, "without --verify: nothing is run; add --verify")
         super().check()
         if self.verify:
+            from native_bridge.tuning.find import find_program
+
             self._file()
-            if self.prompt_file is not None:
-                read_prompt(self.prompt_file)
+            find_program(self.engine)
 
     def _makes_a_table(self) -> bool:
         return super()._makes_a_table() and not self.verify
@@ -75,7 +76,7 @@ class RecommendAndVerify(VerifyOptions, Recommend):
             yield from sections(found.verified)
 
     def failures(self, found: Recommendation | Cells | WhatRuns) -> list[SimError]:
-        """The runs that failed."""
+        """Why the recommended line did not run."""
         if not self.verify:
             return []
         from native_bridge.verified import VerifiedAdvice

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, speed, table
-from flashmoe_sim.io.errors import BadInput, Conflict, Interrupted, SimError, Unsupported, Unusable
+from flashmoe_sim.io.errors import BadInput, Interrupted, SimError, Unsupported, Unusable
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
     from native_bridge.tuning.program import Program
-    from native_bridge.tuning.session import Session, TunedRun
+    from native_bridge.tuning.session import Session
 
 MACHINE = "machine.toml"  # in the folder
 FIRST = 6  # settings that --dry-run shows
@@ -134,21 +134,13 @@ class Tune(MemoryOptions, Verb[Tuned]):
         if self.dry_run:
             return Tuned(session, "", dry=True, notes=notes)
         session.open(force=self.force)
-        self._write_sidecar(session)
         grid, folder = session.grid, session.folder
         count = f"{len(grid.trials)} settings of {session.program.path.name} with {grid.case.model.name}"
         message(f"{count}, {self.minutes:g} minutes at most; runs are kept in {folder}")
         if session.runs:
             message(f"going on after the {len(session.runs)} runs in {folder}; --force starts again")
         try:
-            with one_line() as show:
-
-                def watch(trial: Trial, seconds: float) -> None:
-                    if show is not None:
-                        show(f"run {len(session.runs) + 1}: {trial.spec}, {seconds:.0f} s")
-
-                for run in session.run(watch):
-                    message(self._told(run, grid.objective))
+            run_all(session)
         except KeyboardInterrupt as stop:
             kept = f"{len(session.runs)} runs are kept in {folder}; the same command goes on from there"
             raise Interrupted(f"interrupted; {kept}", stop) from None
@@ -158,10 +150,11 @@ class Tune(MemoryOptions, Verb[Tuned]):
         """The search before any run, and notes on its predictions."""
         from flashmoe_sim.drafts import MTP, NGRAM
         from native_bridge.tuning.find import find_program
+        from native_bridge.tuning.patched import with_sidecar
         from native_bridge.tuning.session import Session
 
         folder = self.out or Path(f"tune-{self.model.stem}")
-        program = self._with_sidecar(find_program(self.engine), folder)
+        program = with_sidecar(find_program(self.engine), self.model, self.sidecar, folder)
         program.check(self._goal(), self.depth or 0)
         if self.draft and not program.drafts:
             raise Unsupported(f"--draft: {program.name} drafts nothing; leave it out, or give --engine llama-server")
@@ -175,31 +168,6 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
         return Objective(goal=self.objective, prompt_tokens=self.prompt_tokens or 0, answer_tokens=self.answer_tokens)
 
-    def _with_sidecar(self, program: Program, folder: Path) -> Program:
-        """The program with the folder of the model's sidecar, if it reads one. Raises BadInput for another model's."""
-        from flashmoe_sim.geometry.gguf import read_gguf
-        from flashmoe_sim.geometry.manifest import read_manifest
-        from native_bridge.tuning.patched import LlamaCli
-
-        if not isinstance(program, LlamaCli):
-            if self.sidecar is not None:
-                raise Conflict(f"--sidecar: {program.name} reads none; leave it out")
-            return program
-        if self.sidecar is not None and read_manifest(self.sidecar).layers != read_gguf(self.model).layers:
-            raise Conflict(f"--sidecar {self.sidecar}: is of another model than {self.model}; give this model's")
-        return replace(program, sidecar=(self.sidecar or folder / "sidecar").absolute())
-
-    def _write_sidecar(self, session: Session) -> None:
-        from flashmoe_sim.cli.progress import over_bytes
-        from flashmoe_sim.geometry.manifest import FILE_NAME
-        from native_bridge.fixture.sidecar import write_sidecar
-        from native_bridge.tuning.patched import LlamaCli
-
-        program = session.program
-        if isinstance(program, LlamaCli) and not (program.sidecar / FILE_NAME).exists():
-            with over_bytes(f"writing {program.sidecar}", session.grid.case.model.routed_bytes) as advance:
-                write_sidecar(self.model, program.sidecar, force=True, advance=advance)
-
     def _grid(self, program: Program) -> tuple[Grid, tuple[str, ...]]:
         """The settings that the engine has, with their predictions."""
         from flashmoe_sim.geometry.load import load_model
@@ -207,6 +175,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from flashmoe_sim.tune.grid import grid
         from flashmoe_sim.verbs.given import learnt_machine
         from native_bridge.tuning.knobs import cases, values
+        from native_bridge.tuning.launch import of_build
 
         goal = self._goal()
         model = load_model(str(self.model))
@@ -233,7 +202,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
                 borrowed=bool(on.borrowed),
                 progress=progress,
             )
-        return _of_build(found, program), on.notes
+        return of_build(found, program), on.notes
 
     def _texts(self, systems: Sequence[System], case: Case) -> list[System]:
         """Those that may be tried. Raises BadInput if all change the text, which must not change."""
@@ -260,10 +229,6 @@ class Tune(MemoryOptions, Verb[Tuned]):
             )
         return found
 
-    def _told(self, run: TunedRun, goal: Objective) -> str:
-        note = f" ({run.note})" if run.note else ""
-        return f"{run.trial.spec}: {run.outcome.failed or _reached(run.outcome.seconds, goal)}{note}"
-
     def document(self, found: Tuned) -> dict[str, Any]:
         """What `--json` prints."""
         session = found.session
@@ -288,7 +253,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     def sections(self, found: Tuned) -> list[Section]:
         """What was predicted and measured, the fastest setting, and its line."""
-        return _planned(found) if found.dry else [_table(found), *_answer(found)]
+        return _planned(found) if found.dry else [runs_table(found), *_answer(found)]
 
     def notes(self, found: Tuned) -> Sequence[str]:
         return found.notes
@@ -316,7 +281,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         of = f"{case.model.name} on {case.machine.title}"
         by = f"{today()}, {program()}; {session.program.name} {session.program.version}".rstrip()
         answer = [part for section in _answer(found) for part in section.parts]
-        content = [Section(of, (by, *answer)), replace(_table(found), title="Runs")]
+        content = [Section(of, (by, *answer)), replace(runs_table(found), title="Runs")]
         try:
             check_installed()
             page, text = folder / "page.html", html(of, content)
@@ -347,27 +312,29 @@ def _taught(session: Session, machine: OneMachine, measured: Several) -> tuple[M
     return replace(found, name=session.folder.name), list(found.learnt.notes[known:]) if found.learnt else []
 
 
-def _of_build(found: Grid, program: Program) -> Grid:
-    """The settings whose flags a build has. Raises BadInput if there is none."""
-    from native_bridge.tuning.launch import with_knobs
+def run_all(session: Session, first: int | None = None) -> None:
+    """Run settings until the fastest is known, and say what each gave. first: the place of the one to begin with."""
+    with one_line() as show:
 
-    lacking: list[str] = []
-    trials: list[Trial] = []
-    for trial in found.trials:
-        launch = found.of(trial).launch
-        assert launch is not None
-        if flag := program.lacking(with_knobs(trial, launch, program).words):
-            lacking.append(f"{trial.system.name} is started with {flag}, which {program.path} does not have")
-        elif launch.first_start:
-            lacking.append(f"{trial.system.name} first makes files of its own; start it once, and give them")
-        else:
-            trials.append(trial)
-    if not trials:
-        raise Unsupported(lacking[0], advice="give another --engine or --system")
-    return replace(found, trials=tuple(trials))
+        def watch(trial: Trial, seconds: float) -> None:
+            if show is not None:
+                show(f"run {len(session.runs) + 1}: {trial.spec}, {seconds:.0f} s")
+
+        def tell() -> None:
+            run = session.runs[-1]
+            note = f" ({run.note})" if run.note else ""
+            message(
+                f"{run.trial.spec}: {run.outcome.failed or reached(run.outcome.seconds, session.grid.objective)}{note}"
+            )
+
+        if first is not None and not session.runs:
+            session.measure(first, watch)
+            tell()
+        for _ in session.run(watch):
+            tell()
 
 
-def _reached(seconds: float | None, goal: Objective) -> str:
+def reached(seconds: float | None, goal: Objective) -> str:
     """A measured time of the objective as people say it."""
     if seconds is None:
         return "-"
@@ -383,18 +350,19 @@ def _predicted(found: Tuned, place: int) -> str:
 
     goal = found.session.grid.objective
     draws_s = goal.draws_s(found.session.grid.predicted(place))
-    lo, hi = (_reached(float(end), goal) for end in np.quantile(draws_s, ENDS_OF_90)[::-1])
+    lo, hi = (reached(float(end), goal) for end in np.quantile(draws_s, ENDS_OF_90)[::-1])
     return f"{lo.removesuffix(' tok/s')} to {hi}"
 
 
-def _table(found: Tuned) -> Section:
+def runs_table(found: Tuned) -> Section:
+    """A row for each run, predicted and measured."""
     grid = found.session.grid
     places = {trial: place for place, trial in enumerate(grid.trials)}
     columns: list[Column] = [
         ("run", "right", lambda row: str(row[0])),
         ("setting", "left", lambda row: row[1].trial.spec),
         ("predicted, 90%", "right", lambda row: _predicted(found, places[row[1].trial])),
-        ("measured", "right", lambda row: _reached(row[1].outcome.seconds, grid.objective)),
+        ("measured", "right", lambda row: reached(row[1].outcome.seconds, grid.objective)),
         ("", "left", lambda row: row[1].outcome.failed or row[1].note),
     ]
     return Section("", (table(columns, list(enumerate(found.session.runs, 1))),))
@@ -406,7 +374,7 @@ def _answer(found: Tuned) -> list[Section]:
         return []
     runs, minutes = len(session.runs), session.spent_minutes
     every = sum(session.minutes_of(place) for place in range(len(session.grid.trials)))
-    best = f"{found.best.spec}: {_reached(found.best_seconds, session.grid.objective)} measured"
+    best = f"{found.best.spec}: {reached(found.best_seconds, session.grid.objective)} measured"
     sure = f"nothing else is more than 3% faster, with {session.search.sure:.0%}"
     if not session.search.sure:
         sure = "it ran only once"

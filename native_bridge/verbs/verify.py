@@ -1,29 +1,30 @@
-"""The runs of `sim recommend --verify`: the recommended setting and its neighbours, by turns."""
+"""The runs of `sim recommend --verify`: a short `sim tune` that begins with the recommended line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
-from flashmoe_sim.cli.common import KEPT_WHOLE, message
-from flashmoe_sim.io.cells import Column, interval, speed, table
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, SimError
-from flashmoe_sim.io.sections import Command, Section
+from flashmoe_sim.cli.common import message
+from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, Unsupported
+from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import option_field
-from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, first_difference, read_prompt, running
+from native_bridge.verbs.tune import Tuned, run_all, runs_table
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
-    from native_bridge.engines.runs import Run
-    from native_bridge.repeats import Planned, Series
-    from native_bridge.verified import Claim, MeasuredSetting, Verified
+    from flashmoe_sim.systems.compare import Compared
+    from flashmoe_sim.tune.grid import Grid
+    from flashmoe_sim.tune.recommend import Recommendation
+    from native_bridge.tuning.program import Program
+    from native_bridge.tuning.session import Session
+    from native_bridge.verified import Verified
 
-LEAST_ROUNDS = 3  # fewer cannot tell an order from chance
+MINUTES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,108 +32,117 @@ class MayVerify:
     """`--verify` itself, which the help shows before its options."""
 
     verify: bool = option_field(
-        False, "", "Run it and its neighbours with the patched llama-cli, and compare.", on_command_line=True
+        False, "", "Run its line, and what may be faster: a short `sim tune`.", on_command_line=True
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(RunOptions, MayVerify):
+class VerifyOptions(MayVerify):
     """The options of --verify, which all say what they do without a value: without --verify none may have one."""
 
     group: ClassVar[str] = "With --verify"
 
-    runtime: str | None = option_field(
-        None, "PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME.", on_command_line=True
+    engine: str | None = option_field(
+        None, "PROGRAM", "The program to run; default: as `sim tune` finds it.", on_command_line=True
+    )
+    sidecar: Path | None = option_field(
+        None, "DIR", "The sidecar for the patched llama-cli; default: written.", on_command_line=True
     )
     gguf: Path | None = option_field(None, "FILE", "The file to run, if --model names none.", on_command_line=True)
     runs: Path | None = option_field(None, "DIR", "Folder for the runs; default: not kept.", on_command_line=True)
-    prompt_file: Path | None = option_field(None, "FILE", "A file with the prompt of the runs.", on_command_line=True)
-    rounds: int | None = option_field(
-        None, "N", "Runs of each setting; default: 3.", least=LEAST_ROUNDS, on_command_line=True
-    )
-    cache: str | None = option_field(
-        None, "", "State of the page cache before a run; default: warm.", choices=CACHE_STATES, on_command_line=True
-    )
-    tokens: int | None = option_field(None, "N", "Tokens of a run; default: 100.", least=1, on_command_line=True)
+    minutes: float | None = option_field(None, "M", "Time for all runs; default: 3.", above=0, on_command_line=True)
 
-    def verified(self, claims: Sequence[Claim], *, force: bool = False) -> Verified:
-        """Run the settings that were predicted, each once a round, and compare.
+    def verified(self, found: Recommendation, *, force: bool = False) -> Verified:
+        """Run the recommended line, then what may be faster, until the fastest is known or the time is up.
 
-        Each round begins with another setting than the one before, so that a machine that slows down affects all
-        equally. claims: the recommended one first.
-
-        A run that fails is in the result. Raises BadInput, before any run, for a system that the runtime cannot run.
+        Raises BadInput, before any run, for a line that the program does not run.
         """
         from native_bridge.verified import Verified
 
-        rounds, cache = self.rounds or LEAST_ROUNDS, self.cache or "warm"
-        if not claims or len({claim.system.spec for claim in claims}) < len(claims):
-            raise OutOfRange(f"{len(claims)} settings to verify; expected one or more, each once")
-        if rounds < LEAST_ROUNDS:
-            raise OutOfRange(f"{rounds} rounds do not give an order; expected {LEAST_ROUNDS} or more")
-        assert self.gguf is not None
         with nullcontext(str(self.runs)) if self.runs else TemporaryDirectory(prefix="flashmoe-verify-") as folder:
-            series = self.series(self.gguf, Path(folder), cache=cache, force=force)
-            planned = self._planned(claims, series, Path(folder), rounds)
-            geometry = series.check(planned)
-            names = ", ".join(claim.system.spec for claim in claims)
+            session, place = self._begun(found, Path(folder))
+            session.open(force=force)
             kept = f"kept in {self.runs}" if self.runs else "not kept"
-            message(f"{rounds} rounds of {names} with {geometry.name}, page cache {cache}; {kept}")
-            outcomes: dict[str, list[Run | SimError]] = {claim.system.spec: [] for claim in claims}
-            with running(len(geometry.layers)) as progress:
-                for one, outcome in series.run_each(planned, progress):
-                    if isinstance(outcome, BadInput):
-                        raise outcome
-                    outcomes[one.name].append(outcome)
-            settings = tuple(_measured(claim, outcomes[claim.system.spec], str(self.gguf)) for claim in claims)
-        return Verified(settings, geometry.name, cache, rounds)
+            of = f"{session.program.path.name} with {session.grid.case.model.name}"
+            message(f"{session.grid.trials[place].spec} and {len(session.grid.trials) - 1} others of {of}; {kept}")
+            try:
+                run_all(session, place)
+            except KeyboardInterrupt as stop:
+                raise Interrupted(f"interrupted; {len(session.runs)} runs are {kept}", stop) from None
+            return Verified(session, place)
 
-    def _planned(self, claims: Sequence[Claim], series: Series, place: Path, rounds: int) -> list[Planned]:
-        """The runs in order; the first setting of a round is the last one of the next."""
-        from flashmoe_sim.geometry.gguf import read_gguf
-        from native_bridge.repeats import Planned
+    def _begun(self, found: Recommendation, folder: Path) -> tuple[Session, int]:
+        """The search before any run, and the place of the recommended line in it."""
+        from native_bridge.tuning.find import find_program
+        from native_bridge.tuning.patched import with_sidecar
+        from native_bridge.tuning.session import Session
 
-        model, once = read_gguf(series.model), []
-        prompt = PROMPT if self.prompt_file is None else read_prompt(self.prompt_file)
-        options = {"prompt": prompt, "n_predict": self.tokens or TOKENS, **self.of_request()}
-        for claim in claims:
-            request = series.engine.request_of(claim.system, model, series.runtime, **options)
-            if series.cache == "cold" and not series.engine.modes[request.mode].slots:
-                raise Conflict(
-                    f"system {claim.system.spec}: maps its experts, which are read while it decodes if the page cache "
-                    "is cold; leave it out, or give --cache warm"
-                )
-            once.append((claim.system.spec, request))
-        planned = []
-        for number in range(rounds):
-            first = number % len(once)
-            for spec, request in once[first:] + once[:first]:
-                folder = place / f"{re.sub(r'[^A-Za-z0-9.]+', '-', spec)}-rep{number + 1}"
-                planned.append(Planned(spec, request, folder, None))
-        return planned
+        assert self.gguf is not None
+        best = found.best.best
+        if best.launch is None:
+            raise Unsupported(f"--verify: nothing is recommended: {best.why_not}")
+        program = with_sidecar(find_program(self.engine), self.gguf, self.sidecar, folder)
+        program.check(found.objective, found.case.depth)
+        if found.case.drafts is not None and not program.drafts:
+            raise Unsupported(f"--draft: {program.name} drafts nothing; leave it out, or give --engine llama-server")
+        grid, place = _beside(_grid(found, program, self.gguf), best, program)
+        return Session(grid, program, self.gguf.absolute(), folder, self.minutes or MINUTES), place
 
 
-def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> MeasuredSetting:
-    """A setting with its runs, one per round, whose counts are compared with the simulator's."""
-    from native_bridge.check.counts import check_counts
-    from native_bridge.check.folder import open_folders
-    from native_bridge.verified import MeasuredSetting
+def _grid(found: Recommendation, program: Program, gguf: Path) -> Grid:
+    """The recommended setting, and those of the systems in question that the program runs.
 
-    runs = [run for run in outcomes if not isinstance(run, SimError)]
-    checked = []
-    if runs:
-        among = open_folders([run.folder for run in runs], model=model)
-        checked = [check_counts(folder, among) for folder in among.given]
-    routed = [run.log.routed for run in runs if run.log.routed is not None]
-    requests = sum(one.requests for one in routed)
-    return MeasuredSetting(
-        claim,
-        tuple(None if isinstance(run, SimError) else run.log.decode_tok_s for run in outcomes),
-        1 - sum(one.misses for one in routed) / requests if requests else None,
-        sum(one.slots + one.counters for one in checked),
-        tuple(str(each) for one in checked for each in ([one.unlike] if one.unlike else one.differences)),
-        tuple(str(error) for error in outcomes if isinstance(error, SimError)),
-    )
+    Raises BadInput if it does not run the recommended one.
+    """
+    from flashmoe_sim.cli.progress import working
+    from flashmoe_sim.systems.resolve import parse_systems
+    from flashmoe_sim.tune.grid import grid
+    from flashmoe_sim.tune.trials import Trial
+    from native_bridge.tuning.knobs import values
+    from native_bridge.tuning.launch import of_build, why_not
+
+    best = found.best.best
+    assert best.launch is not None
+    runs = best.system.name in program.systems or program.any_system
+    reason = why_not(Trial(best.system), best.launch, program) if runs else f"{program.name} does not run it"
+    if reason:
+        raise Unsupported(f"--verify {best.system.spec}: {reason}", advice="give the program of its line with --engine")
+    case = replace(found.case, model=replace(found.case.model, gguf=str(gguf)))
+    asked = {one.best.system.name for one in found.found.systems}
+    others = [one for one in parse_systems(program.systems) if one.name in asked and not one.changes_text(case)]
+    knobs = values(program, case.machine, found.objective)
+    with working("predicting") as progress:
+        every = grid(
+            found.workload,
+            case,
+            [best.system, *others],
+            found.objective,
+            knobs=knobs,
+            borrowed=found.borrowed,
+            progress=progress,
+        )
+    return of_build(every, program)
+
+
+def _beside(grid: Grid, best: Compared, program: Program) -> tuple[Grid, int]:
+    """The recommended line and the settings that may be faster, and its place among them."""
+    from flashmoe_sim.tune.trials import Trial
+    from native_bridge.host import physical_cores
+    from native_bridge.tuning.launch import with_knobs
+
+    assert best.launch is not None
+    named = [*with_knobs(Trial(best.system), best.launch, program).words]
+    named += [] if "-t" in named else ["-t", str(physical_cores())]  # as llama.cpp does by itself
+
+    def differing(trial: Trial) -> int:
+        launch = grid.of(trial).launch
+        assert launch is not None
+        return len({*named} ^ {*with_knobs(trial, launch, program).words})
+
+    recommended = min(grid.trials, key=differing)
+    may = grid.search().prior.may_be_faster(grid.trials.index(recommended))
+    kept = tuple(one for place, one in enumerate(grid.trials) if one is recommended or may[place])
+    return replace(grid, trials=kept), kept.index(recommended)
 
 
 def file_of(gguf: Path | None, named: str | None) -> Path:
@@ -155,20 +165,13 @@ def _shape(model: ModelGeometry) -> str:
 
 
 def sections(verified: Verified) -> list[Section]:
-    """A row for each setting, and the verdict."""
-    columns: list[Column] = [
-        ("setting", "left", lambda one: one.name if len(one.name) <= KEPT_WHOLE else one.name.replace(":", ":\n")),
-        ("predicted", "right", lambda one: speed(one.claim.tok_s)),
-        ("90%", "right", lambda one: interval(one.claim.tok_s_lo, one.claim.tok_s_hi)),
-        ("measured", "right", lambda one: speed(one.median_tok_s)),
-        ("lo to hi", "right", lambda one: interval(min(one.speeds, default=None), max(one.speeds, default=None))),
-        ("held", "right", lambda one: {None: "-", True: "yes", False: "no"}[one.held]),
-        ("counts", "right", lambda one: one.counts),
-    ]
-    title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"
-    differing = [first_difference(one.name, one.differences) for one in verified.settings if one.differences]
-    found = [Section("", (table(columns, verified.settings, title=title), verified.in_short(), *differing))]
+    """A row for each run, the verdict, and the line of the fastest if it is not the recommended one."""
+    session = verified.session
+    found: list[Section] = [runs_table(Tuned(session, "")), Section("", (verified.in_short(),))]
+    fastest = session.search.best
+    if fastest is not None and fastest != verified.place:
+        found.append(Section("", ("The line of the fastest:", Command(session.launch(fastest).line))))
     if options := verified.measured_options:
-        command = Command(" ".join(f"--measured {value}" for value in options))
-        found.append(Section("", ("Later predictions for this machine and model are sharper with", command)))
+        command: Sequence[Part] = (Command(" ".join(f"--measured {value}" for value in options)),)
+        found.append(Section("", ("Later predictions for this machine and model are sharper with", *command)))
     return found

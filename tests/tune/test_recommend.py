@@ -32,11 +32,9 @@ from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import checked, kept_bytes
 from flashmoe_sim.tune.recommend import (
-    APART,
     KNEE,
     LEAST_WINS,
     Recommendation,
-    neighbours,
     recommend,
     refuse_other_models,
     with_transfers,
@@ -115,22 +113,6 @@ def test_where_the_answer_pages_the_engine_that_reads_experts_itself_is_shown() 
     assert holding.reads_itself is None
 
 
-def test_neighbours_differ_enough_to_be_told_apart() -> None:
-    on = found()
-    first, *others = neighbours(on)
-    assert first is on.best.best
-    assert 1 <= len(others) <= 2
-    own = first.system.slots  # type: ignore[attr-defined]
-    for one in others:
-        ratio = one.system.slots / own  # type: ignore[attr-defined]
-        assert max(ratio, 1 / ratio) >= APART
-        assert one.tok_s_lo is not None
-
-
-def test_neighbours_of_a_system_without_a_size() -> None:
-    assert [one.system for one in neighbours(found(None, Cpu()))] == [Cpu()]
-
-
 def test_a_model_that_fits_nowhere_says_what_would_be_needed() -> None:
     of = Case(load_model("kimi-k2"), load_machine("m1-8"))
     with pytest.raises(TooLarge, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is \d+"):
@@ -197,9 +179,9 @@ def test_evidence_says_what_a_prompt_is_made_of(tokens: int, words: str) -> None
     assert not any("The prompt consists" in one for one in evidence(found()))
 
 
-def test_every_size_and_neighbour_of_a_prompt_is_timed_with_it() -> None:
+def test_every_size_of_a_prompt_is_timed_with_it() -> None:
     on = with_a_prompt(64, goal="both")
-    for one in (on.sizes.smallest, on.sizes.knee, on.sizes.fastest, *on.fewer, *neighbours(on)):
+    for one in (on.sizes.smallest, on.sizes.knee, on.sizes.fastest, *on.fewer):
         assert one.prompt_tok_s_lo is not None
     assert all(part.chosen is not None for part in on.enough.parts)
 

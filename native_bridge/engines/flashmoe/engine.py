@@ -5,9 +5,7 @@ What is slow to import waits for the methods that need it, so that the command l
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,11 +16,10 @@ from flashmoe_sim.io.errors import (
     Malformed,
     OutOfRange,
     TooLarge,
-    Unsupported,
     Unusable,
     unknown_name,
 )
-from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
+from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT, VARIABLES, bank_flags
 from native_bridge.engines.base import DoctorFinding, RunRequest, Runtime
 from native_bridge.engines.flashmoe.modes import (
     DROPPED,
@@ -37,8 +34,6 @@ from native_bridge.engines.llama_program import LlamaProgram, context_tokens
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted
-    from flashmoe_sim.systems.base import System
-    from flashmoe_sim.systems.slot_bank import SlotBank
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.run_log import RunLog
     from native_bridge.engines.runs import PredictedRun, Run
@@ -253,28 +248,6 @@ class FlashMoeEngine(LlamaProgram):
             requests.append(RunRequest("stock", experts, top_k=max(1, model.top_k // 2), **options))
         return requests
 
-    def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
-        """Also raises BadInput if the system needs a GPU and there is none, and if a variable chooses how misses are
-        installed, which is a setting.
-        """
-        from flashmoe_sim.systems.all_gpu import AllGpu
-        from flashmoe_sim.systems.cpu import Cpu
-        from flashmoe_sim.systems.slot_bank import SlotBank
-
-        stock = RunRequest("stock", max(layer.n_experts for layer in model.layers.values()), **options)
-        if type(system) is SlotBank:
-            return _slot_bank(system, model, stock)
-        if type(system) is Cpu:
-            return replace(stock, gpu_layers="0")
-        if type(system) is AllGpu:
-            if not runtime.devices:
-                raise Unsupported(f"system all-gpu: {runtime.path} finds no GPU; leave it out, or give another runtime")
-            return replace(stock, gpu_layers="99")
-        raise Unsupported(
-            f"system {system.spec}: runs in {system.engine}; the patched llama-cli runs {SlotBank.name}, {Cpu.name} "
-            f"and {AllGpu.name}; leave it out"
-        )
-
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
         from native_bridge.engines.flashmoe.fit import refuse_two_machines
 
@@ -313,23 +286,4 @@ def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, mod
     return (
         f"the bank is too small: layer {layer} needs more than {bank} slots{where}, for {request.ubatch} tokens of "
         f"{top_k} experts each; --bank {enough} always does{smaller}"
-    )
-
-
-def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
-    if system.mode != "slot-bank" or system.host_bank or (system.ubatch or 1) > 1:
-        raise Unsupported(
-            f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out"
-        )
-    switches = {name for variables in INSTALLS.values() for name in variables}
-    if there := sorted(switches & os.environ.keys()):
-        raise Conflict(f"{there[0]} is set; how misses are installed is a setting of slot-bank; unset it")
-    return replace(
-        stock,
-        mode="slot-bank",
-        bank=system.slots or system.top_k or model.top_k,
-        top_k=system.top_k or 0,
-        prefetch=None if system.prefetch == "none" else system.prefetch,
-        io_split=system.io_split,
-        environment=tuple(INSTALLS[system.install].items()),
     )
