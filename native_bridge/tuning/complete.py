@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
                 sys.stderr.write(line)
                 said.append(line)
             log = "".join(said)
-            if run.wait():
-                return _ended(run.returncode, log)
-            timings = timings_of(log)
+            timings, failure = timings_of(log), ENGINES[RUNTIME].complaint(log)
+            if run.wait() or (failure and not timings):  # a bank that is too small ends it with code 0
+                return _ended(run.returncode or 1, failure)
             if number == 0 and timings.get("prompt_n"):
                 per_token = len(file.read_text(encoding="utf-8")) / timings["prompt_n"]
             answers.append(timings)
@@ -82,10 +82,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _ended(code: int, log: str) -> int:
+def _ended(code: int, failure: str) -> int:
     """Say why it ended, and end as it did."""
-    if said := ENGINES[RUNTIME].complaint(log):
-        print(said.strip(), file=sys.stderr, flush=True)
+    if failure:
+        print(failure.strip(), file=sys.stderr, flush=True)
     if code < 0:
         with suppress(OSError):  # of SIGKILL
             signal.signal(-code, signal.SIG_DFL)

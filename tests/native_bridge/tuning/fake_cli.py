@@ -94,7 +94,7 @@ def _break(behaviour: dict[str, Any], ran: int, slots: int) -> None:
             "graph_compute: Flash-MoE graph compute failed: slot-bank overflow in layer 3: need more than 8 slots\n",
             file=sys.stderr,
         )
-        sys.exit(1)
+        sys.exit(0)
     if breaks == "later" and ran:
         sys.exit("CUDA error: an illegal memory access was encountered")
     if breaks in ("segv", "oom"):

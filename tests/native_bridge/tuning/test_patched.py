@@ -67,6 +67,14 @@ def test_every_repeat_fills_the_bank_and_has_a_text_of_its_own(
     assert len({complete.letters(500, number * 128) for number in range(4)}) == 4
 
 
+def test_the_times_of_real_logs() -> None:
+    logs = Path(__file__).parents[1] / "engines" / "flashmoe" / "logs"
+    found = complete.timings_of((logs / "cpu-batched.txt").read_text())
+    speeds = {"prompt_per_second": pytest.approx(857.4, abs=0.1), "predicted_per_second": pytest.approx(853.8, abs=0.1)}
+    assert found == {"prompt_n": 19, "prompt_ms": 22.16, "predicted_n": 40, "predicted_ms": 46.85} | speeds
+    assert complete.timings_of((logs / "cpu-overflow.txt").read_text()) == {}
+
+
 def test_the_runtime_of_the_bridge_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("FLASHMOE_RUNTIME", str(write(tmp_path)))
