@@ -151,7 +151,7 @@ def test_the_new_system_is_asked_for_published_rows(run: Run) -> None:
     row = "row(Path(), engine='Nobody (quarter-bank 0.2)', strategy='slot_bank_ssd')"
     lines = (
         "from pathlib import Path",
-        "from reports.field.asked import system_of",
+        "from flashmoe_sim.field.asked import system_of",
         "from tests.field.builders import row",
     )
     assert run("-c", "\n".join((*lines, f"print(system_of({row}).spec)"))) == "quarter-bank\n"

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flashmoe_sim.field.rows import WAYS
 from flashmoe_sim.machines.belief import published_times
 from reports.field import first, residuals
-from reports.field.rows import WAYS
 from reports.referee import ask
 from reports.referee.estimators import Estimate, before, bytes_over_bandwidth, estimators, recorded
 from reports.referee.page import PAGE, markdown, outcomes

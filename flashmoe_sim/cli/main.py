@@ -67,6 +67,11 @@ VERBS: dict[str, VerbEntry] = {
         "list and explain systems: engines and their settings",
         "List and explain the systems that `sim compare` puts side by side.",
     ),
+    "field": VerbEntry(
+        "",
+        "check speeds that were measured, for the project's tables",
+        "Check speeds that you measured, beside what is predicted, for the project's tables.",
+    ),
     "notebook": VerbEntry(f"{CLASSES}.notebook:CopyNotebooks", "copy notebooks that start a study, and open them"),
     "mcp": VerbEntry("flashmoe_sim.cli.mcp", "answer an assistant by the Model Context Protocol"),
     "completion": VerbEntry("flashmoe_sim.cli.completion", "print a script that completes words in bash, zsh or fish"),
@@ -117,6 +122,9 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
         "list": VerbEntry(f"{CLASSES}.predictor:ListPredictors", "All predictors in a table."),
         "show": VerbEntry(f"{CLASSES}.predictor:ShowPredictor", "One predictor: rule, lead, parameters, source."),
         "judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank."),
+    },
+    "field": {
+        "check": VerbEntry(f"{CLASSES}.field_check:CheckRows", "Refuse rows that cannot be, and predict the others."),
     },
     "system": {
         "list": VerbEntry(f"{CLASSES}.system:ListSystems", "All systems in a table."),

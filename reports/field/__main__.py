@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from flashmoe_sim.cli.progress import working
+from flashmoe_sim.field.rows import read_rows
 from flashmoe_sim.io.errors import BadInput
-from reports.field.rows import read_rows
 
 USAGE = "usage: python -m reports.field [FILE.csv [--given GIVEN.csv | --pairs] [--json]]"
 

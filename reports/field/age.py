@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from reports.field.rows import FieldRow, source_of
+from flashmoe_sim.field.rows import FieldRow, source_of
 from reports.pages import joined, table
 
 LEAST_ROWS, LEAST_PEOPLE = 15, 5

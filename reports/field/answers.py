@@ -8,22 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from flashmoe_sim.field.asked import AskedRow, Traces, asked_of, asked_on, observation_of
+from flashmoe_sim.field.generic import Plain
+from flashmoe_sim.field.machine import built_of
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.causes import Ran
-from flashmoe_sim.measured.learn import Expected, Seen, in_turn, observed
+from flashmoe_sim.measured.learn import Expected, Seen, in_turn
 from flashmoe_sim.measured.value import Measured
-from flashmoe_sim.systems.compare import speed_of
-from reports.field.asked import Asked, Traces, asked_of, asked_on
-from reports.field.generic import Plain
-from reports.field.machine import built_of
 from reports.field.prompt import prompt_of
 from reports.field.prompts import prompt_answer
-from reports.field.rows import FieldRow
 
 DIGITS = 4
 
@@ -162,20 +158,11 @@ def _seen(row: FieldRow, machine: Machine, traces: Traces) -> Seen:
 
     before = on(machine)
     measured = Measured(where=row.where, tok_s=row.decode_tok_s or math.nan)
-    return Seen(measured, Ran(asked.system, asked.case, _observed(asked)), on, before)
+    return Seen(measured, Ran(asked.system, asked.case, observation_of(asked)), on, before)
 
 
-def _expected(asked: Asked) -> Expected:
+def _expected(asked: AskedRow) -> Expected:
     found = asked.answer()
     if found.tok_s is None or found.tok_s_lo is None or found.tok_s_hi is None:
         raise BadInput(found.why_not)
     return Expected(found.tok_s_lo, found.tok_s, found.tok_s_hi)
-
-
-def _observed(asked: Asked) -> Observation:
-    machine, found = asked.case.machine, asked.answer(interval=False)
-    assert found.draws is not None
-    assert found.tok_s is not None
-    unknown = np.log(found.draws / found.tok_s) - error_draws(machine, asked.whose)
-    speed_on = speed_of(asked.workload, asked.case, asked.system)
-    return observed(asked.row.decode_tok_s or math.nan, speed_on, error_loads(machine, asked.whose), unknown=unknown)

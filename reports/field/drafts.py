@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from flashmoe_sim.drafts import break_even
+from flashmoe_sim.field.asked import Traces
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.options import MemoryOptions
@@ -20,7 +21,6 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.compare import at_setting, with_undrafted
 from flashmoe_sim.systems.resolve import DEFAULT_CONTEXT, resolve
 from reports import pages
-from reports.field.asked import Traces
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 HEAD = """A pass verifies drafted tokens together. The first table has its seconds over those of one token, the second

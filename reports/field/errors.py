@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
+from flashmoe_sim.field.depth import attended
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.generic import NAME
+from flashmoe_sim.field.rows import source_of
 from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, normals, published_times, shares
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
 from reports.field.asked import PARTS, Answered
-from reports.field.depth import attended
-from reports.field.engines import engine_of
-from reports.field.generic import NAME
 from reports.field.lent import logit, made_sd
-from reports.field.rows import source_of
 
 FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.

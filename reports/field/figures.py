@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from flashmoe_sim.field.rows import WAYS
 from reports.field.residuals import known, on_parts
-from reports.field.rows import WAYS
 from reports.plotted import COLOURS, PALETTE, SHADE, plain, save, sheet
 
 LEAST_ROWS = 3

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
+from flashmoe_sim.field.rows import FieldRow, source_of
 from reports.field.given import cells
 from reports.field.residuals import score
-from reports.field.rows import FieldRow, source_of
 from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("first.csv")

@@ -21,13 +21,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.rows import FieldRow, source_of
 from flashmoe_sim.tune import pays
 from flashmoe_sim.tune.pays import ANY, Gains, cut, despite
 from reports.field.answers import Answer
-from reports.field.engines import engine_of
 from reports.field.pairs import Pair, Speed, pairs
 from reports.field.residuals import known, on_parts
-from reports.field.rows import FieldRow, source_of
 
 FILE = Path(pays.__file__).with_name(pays.FILE)
 MIDDLE, SPREAD = np.array([0.0, 1.0]), np.array([0.5, 0.5])  # of the level and the gain's weight

@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 
 from flashmoe_sim.cli.progress import working
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.rows import FieldRow
 from reports.field import residuals
 from reports.field.answers import Answer, answers
-from reports.field.engines import engine_of
 from reports.field.residuals import Score, score
-from reports.field.rows import FieldRow
 from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("given.csv")

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reports.field.depth import depth_of
-from reports.field.engines import engine_of
-from reports.field.rows import FieldRow
+from flashmoe_sim.field.depth import depth_of
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.rows import FieldRow
 
 CACHED = ("vram_lru", "vram_static_profile", "slot_bank_ssd", "ssd_stream")
 PLAIN = ("n_cpu_moe", "cpu_only", "ot_regex", "all_gpu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from reports.field.depth import named_context
-from reports.field.rows import FieldRow
+from flashmoe_sim.field.depth import named_context
+from flashmoe_sim.field.rows import FieldRow
 
 MICRO_BATCH = 512
 WHOLE_CHUNKS = 16_384  # of engines that bring one layer after another to the GPU

@@ -10,16 +10,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from flashmoe_sim.field.asked import AskedRow, Traces, asked_of, asked_on
+from flashmoe_sim.field.generic import Plain
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, errors
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import NO_MMAP
 from flashmoe_sim.systems.placed import PlacedLayers
-from reports.field.asked import PARTS, Asked, Traces, asked_of, asked_on, presets_of
-from reports.field.generic import Plain
+from reports.field.asked import PARTS, presets_of
 from reports.field.prompt import Prompt, prompt_of
 from reports.field.residuals import score
-from reports.field.rows import FieldRow
 
 REPACKED = "-rtr"  # of ik_llama.cpp: no prompt copies repacked experts to the GPU, and no setting here says so
 TABLE = Path(__file__).with_name("prompts.csv")
@@ -69,7 +70,7 @@ def table(rows: Sequence[FieldRow]) -> tuple[pl.DataFrame, float]:
     return frame.with_columns(lo=lo, hi=hi).with_columns(pl.selectors.float().round_sig_figs(4)), sd
 
 
-def prompt_answer(asked: Asked, prompt: Prompt) -> Compared | None:
+def prompt_answer(asked: AskedRow, prompt: Prompt) -> Compared | None:
     """A row's prompt as the commands time it; None if they refuse it, or cannot be asked so."""
     system, case = asked.system, replace(asked.case, depth=prompt.depth)
     if isinstance(system, PlacedLayers):

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from flashmoe_sim.cli.progress import working
-from reports.field.rows import FieldRow, counts, read_rows
+from flashmoe_sim.field import known
+from flashmoe_sim.field.rows import FieldRow, counts, read_rows
 from reports.pages import joined
 
 FOLDER = Path(__file__).parent
@@ -33,7 +34,7 @@ def prompt_rows() -> list[FieldRow]:
 
 
 def write() -> None:
-    """Write the page, its tables, its figures, and what is fitted: the errors of engines and the gains of caches."""
+    """Write the page, its tables, its figures, what is fitted, and which rows were seen."""
     from reports.field import errors, figures, gains, page, prompts, residuals
     from reports.field.asked import answered
 
@@ -50,6 +51,7 @@ def write() -> None:
     figures.draw(lines, FOLDER)
     pairs = gains.pairs_of(judged_rows(), lines)
     gains.save(gains.with_score(gains.seen(pairs)))
+    known.write(all_rows())
     (FOLDER / "README.md").write_text(page.markdown(lines, sections(lines), pairs), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 

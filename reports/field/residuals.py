@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.rows import source_of
 from flashmoe_sim.machines.belief import ANY, Draws, ends, published_times
 from reports.field.asked import PARTS, Answered
-from reports.field.engines import engine_of
 from reports.field.errors import Errors, draws_of, left_out
-from reports.field.rows import source_of
 
 TABLE = Path(__file__).with_name("residuals.csv")
 TWO = math.log(2)

@@ -10,12 +10,12 @@ import re
 
 import polars as pl
 
+from flashmoe_sim.field.asked import Traces, asked_of
 from flashmoe_sim.geometry.named import file_bytes
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.tune.others import TABLE
 from reports.field import residuals
-from reports.field.asked import Traces, asked_of
 from reports.field.report import PUBLISHED, TABLES, judged_rows
 
 READS = 0.2  # of a token's time: then its speed is that of the drive

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from reports.field.rows import WAYS
+from flashmoe_sim.field.rows import WAYS
 from reports.pages import joined, table, wrapped
 from reports.referee.estimators import estimators
 from reports.referee.questions import DEEPEST, questions, seal

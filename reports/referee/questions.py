@@ -8,16 +8,16 @@ from typing import Any
 
 import polars as pl
 
+from flashmoe_sim.field.asked import Traces, asked_of
+from flashmoe_sim.field.machine import part_in
+from flashmoe_sim.field.rows import FieldRow, source_of
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import file_bytes, named_models
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part
 from reports.field import residuals
-from reports.field.asked import Traces, asked_of
-from reports.field.machine import part_in
 from reports.field.report import judged_rows
-from reports.field.rows import FieldRow, source_of
 
 TABLE = Path(__file__).with_name("questions.csv")
 DEEPEST = 8192  # tokens in the context: no other estimator is told of more

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from reports.field.rows import WAYS
+from flashmoe_sim.field.rows import WAYS
 from reports.referee.estimators import Estimate, Question
 
 TWO = math.log(2)

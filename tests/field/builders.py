@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
+from flashmoe_sim.field.rows import COLUMNS, FieldRow, read_rows
 from reports.field.report import judged_rows
 from reports.field.residuals import TABLE
-from reports.field.rows import COLUMNS, FieldRow, read_rows
 
 DEFAULTS = {
     "id": "one",

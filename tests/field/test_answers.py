@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from flashmoe_sim.field.asked import Traces, asked_of
+from flashmoe_sim.field.machine import built_of
+from flashmoe_sim.field.model import model_of
+from flashmoe_sim.field.rows import COLUMNS, FieldRow, read_rows
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.verbs.compare import Compare
 from reports.field import answers as field
 from reports.field.__main__ import main
 from reports.field.answers import answers, learnt_from
-from reports.field.asked import Traces, asked_of
-from reports.field.machine import built_of
-from reports.field.model import model_of
-from reports.field.rows import COLUMNS, FieldRow, read_rows
 from tests.field.builders import DEFAULTS, row, write
 
 SPEEDS = {"tok_s", "lo", "hi", "prompt_tok_s", "prompt_lo", "prompt_hi"}
@@ -145,7 +145,7 @@ def test_a_measurement_that_lacks_something_is_named(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "No such file"), ("id,engine\n1,2\n", "no column"), ("\xff", "UTF-8")],
+    [(None, "no such file"), ("id,engine\n1,2\n", "no column"), ("\xff", "UTF-8")],
 )
 def test_a_bad_file_gives_one_line(
     text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.asked import Traces, asked_of, system_of
+from flashmoe_sim.field.engines import program
+from flashmoe_sim.field.generic import Plain
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.table import SYSTEMS
-from reports.field.asked import Traces, answered, asked_of, system_of
-from reports.field.engines import program
-from reports.field.generic import Plain
+from reports.field.asked import answered
 from reports.field.report import all_rows
 from reports.field.residuals import known, on_parts
 from tests.field.builders import published, residuals, row

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from reports.field import check
-from reports.field.report import PUBLISHED, TABLES
-from reports.field.rows import COLUMNS, read_rows
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.field import check
+from flashmoe_sim.field.known import Known, known_rows, saying
+from flashmoe_sim.field.rows import COLUMNS, read_rows
+from reports.field.report import PUBLISHED, TABLES, all_rows
 
 GOOD = {
     "id": "mine-1",
@@ -104,20 +108,33 @@ def written(folder: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
-def said(capsys: pytest.CaptureFixture[str], path: Path) -> tuple[int, str, str]:
-    code = check.main([str(path)])
+def said(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> tuple[int, str, str]:
+    code = main(["field", "check", str(path), *more])
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_a_good_row_stands_beside_its_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, written(tmp_path, {}))
+    path = written(tmp_path, {"decode_tok_s": "18"})
+    code, out, _ = said(capsys, path)
     assert code == 0
-    (line,) = [line for line in out.splitlines() if line.startswith("| mine-1")]
-    row, measured, predicted, below = (cell.strip() for cell in line.strip("|").split("|")[:4])
-    assert (row, measured) == ("mine-1", "26")
-    assert " to " in predicted
-    assert 0 < int(below.rstrip("%")) < 100
+    (line,) = [line for line in out.splitlines() if line.startswith("mine-1")]
+    assert re.fullmatch(r"mine-1 +18 +\d+ \([\d.]+ to \d+\) +\d+% *", line)
+    assert all(len(line) <= 80 for line in out.splitlines())
+    code, out, _ = said(capsys, path, "--json")
+    (one,) = json.loads(out)["predicted"]
+    assert one["tok_s_lo"] < one["tok_s"] < one["tok_s_hi"]
+    assert not one["outside"]
+
+
+def test_a_speed_outside_is_named_with_causes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, {"decode_tok_s": "4.1"})
+    code, out, _ = said(capsys, path)
+    assert code == 0
+    assert "mine-1: slower than likely; perhaps " in out
+    (one,) = json.loads(said(capsys, path, "--json")[1])["predicted"]
+    assert (one["outside"], len(one["causes"])) == (True, 2)
+    assert one["below"] < 0.05
 
 
 @pytest.mark.parametrize(
@@ -148,7 +165,7 @@ def test_the_rows_in_use_pass_in_good_time() -> None:
     """What is said of them is what their sources left out, or one of a kind; no number of them is refused."""
     path = PUBLISHED / TABLES[1]
     started = time.process_time()
-    found = check.problems(path, [])
+    found = check.problems(path, read_rows(path), Known(frozenset(), {}))
     spent = time.process_time() - started
     rows = len(read_rows(path))
     assert spent < 5  # seconds of CPU time for half as many rows as are to take so long
@@ -157,7 +174,29 @@ def test_the_rows_in_use_pass_in_good_time() -> None:
     assert not [one for one in found if " is " in one.says and one.says.split()[0] in check.RANGES]
 
 
-@pytest.mark.parametrize("arguments", [[], ["a.csv", "b.csv"], ["absent.csv"]])
-def test_bad_arguments_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.main(arguments) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+def test_a_thousand_rows_take_five_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, *({"id": f"mine-{one}", "decode_tok_s": f"{20 + one / 500}"} for one in range(1000)))
+    started = time.process_time()
+    code, out, _ = said(capsys, path, "--no-predict")
+    assert time.process_time() - started < 5
+    assert (code, out.strip()) == (0, "1,000 rows, nothing wrong with them")
+
+
+def test_the_rows_in_use_are_known() -> None:
+    """As `python -m reports.field` writes them down."""
+    rows = all_rows()
+    assert known_rows() == Known(frozenset(row.id for row in rows), {saying(row): row.id for row in rows})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "no such file"), ("a,b\n1,2\n", "line 1: no column id, "), ("", "line 1: no column")]
+)
+def test_what_is_no_table_is_one_line(
+    content: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    if content is not None:
+        path.write_text(content)
+    code, out, err = said(capsys, path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.rows import COLUMNS
 from flashmoe_sim.tune.pays import ANY, Gains, gains
 from reports.field.__main__ import main
 from reports.field.gains import FILE, Seen, fitted, left_out, p_of, pairs_of, save, seen, with_score
-from reports.field.rows import COLUMNS
 from tests.field.builders import DEFAULTS, published, residuals, write
 
 LRU, FIXED = "vram_lru", "vram_static_profile"

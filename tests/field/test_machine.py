@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.machine import built_of, machine_of, part_in
+from flashmoe_sim.field.rows import read_rows
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose
-from reports.field.machine import built_of, machine_of, part_in
-from reports.field.rows import read_rows
 from tests.field.builders import row
 from tests.field.test_rows import TABLE
 from tests.support import refused

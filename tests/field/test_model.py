@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.model import model_of, name_of
+from flashmoe_sim.field.quants import bits_of
+from flashmoe_sim.field.rows import read_rows
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
-from reports.field.model import model_of, name_of
-from reports.field.quants import bits_of
-from reports.field.rows import read_rows
 from tests.field.builders import row
 from tests.field.test_rows import TABLE
 from tests.support import refused

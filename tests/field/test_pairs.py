@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.rows import FieldRow, read_rows
 from reports.field.gains import pairs_of
 from reports.field.pairs import Pair, Speed, pairs
-from reports.field.rows import FieldRow, read_rows
 from tests.field.builders import DEFAULTS, published, residuals, write
 
 ROW = DEFAULTS | {"machine_id": "m"}

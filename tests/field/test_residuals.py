@@ -11,6 +11,10 @@ import polars as pl
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.field.asked import Traces, asked_of
+from flashmoe_sim.field.depth import attended
+from flashmoe_sim.field.machine import built_of
+from flashmoe_sim.field.model import model_of
 from flashmoe_sim.machines.belief import errors
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.tune.evidence import LEAST_PEOPLE
@@ -18,12 +22,9 @@ from flashmoe_sim.tune.proof import checked
 from flashmoe_sim.verbs.compare import Compare
 from reports import checked as report
 from reports.field import figures, page, residuals
-from reports.field.asked import Traces, answered, asked_of
-from reports.field.depth import attended
+from reports.field.asked import answered
 from reports.field.errors import MOST, Errors, left_out
 from reports.field.gains import pairs_of
-from reports.field.machine import built_of
-from reports.field.model import model_of
 from reports.field.report import FOLDER, WINS, sections
 from tests.field.builders import published, row
 from tests.field.builders import residuals as lines

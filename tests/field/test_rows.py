@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flashmoe_sim.field.rows import COLUMNS, MEASURED, NEEDED, read_rows
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput, Unusable
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.table import parse_system
-from reports.field.rows import COLUMNS, MEASURED, NEEDED, read_rows
 from tests.field.builders import DEFAULTS, row, write
 from tests.support import refused
 
@@ -73,7 +73,7 @@ def test_other_columns_are_ignored_and_measured_ones_need_not_be_there(tmp_path:
 @pytest.mark.parametrize("missing", NEEDED)
 def test_a_column_that_a_prediction_needs(tmp_path: Path, missing: str) -> None:
     path = write(tmp_path / "rows.csv", DEFAULTS, columns=tuple(name for name in COLUMNS if name != missing))
-    with pytest.raises(BadInput, match=rf"rows\.csv: line 1: no column {missing}$"):
+    with pytest.raises(BadInput, match=rf"rows\.csv: line 1: no column {missing};"):
         read_rows(path)
 
 

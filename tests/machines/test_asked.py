@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.machine import part_in
+from flashmoe_sim.field.rows import read_rows
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.guessed import basis, guessed, heading, notes
@@ -16,8 +18,6 @@ from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import toml
-from reports.field.machine import part_in
-from reports.field.rows import read_rows
 
 CPU, RAM, SSD = "the CPU", "the speed of the RAM", "the SSD"
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.budget import Context, own_memory, spare_bytes
+from flashmoe_sim.field.machine import machine_of
+from flashmoe_sim.field.rows import FieldRow, read_rows
+from flashmoe_sim.field.settings import run_of
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -24,9 +27,6 @@ from flashmoe_sim.systems.fits import refusal
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune.search import search
-from reports.field.machine import machine_of
-from reports.field.rows import FieldRow, read_rows
-from reports.field.settings import run_of
 from tests.systems.cases import case, machine, model, workload
 
 PUBLISHED = Path(__file__).parents[2] / "data/published"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.field.asked import system_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -19,7 +20,6 @@ from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.systems.whole_layers import OllamaLayers, WholeLayers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first
-from reports.field.asked import system_of
 from tests.field.builders import row
 from tests.systems.cases import case, workload
 

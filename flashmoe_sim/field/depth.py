@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.systems.strata import CHOSEN
-from reports.field.rows import FieldRow
 
 # Stands for models whose attention is not known: about the slopes of DeepSeek-V4-Flash on two machines.
 ASSUMED = Attention((LayerCache(19_200, 19_200),))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from flashmoe_sim.field.engines import placed_by_fit
+from flashmoe_sim.field.model import model_of
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.sizes import UNITS
 from flashmoe_sim.systems.published import PublishedRun
-from reports.field.engines import placed_by_fit
-from reports.field.model import model_of
-from reports.field.rows import FieldRow
 
 _NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 _SIZE = rf"{_NUMBER} ?([KMG]i?B)\b"

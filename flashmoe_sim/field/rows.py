@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Missing, shown
 from flashmoe_sim.io.files import unreadable
 
 
@@ -110,6 +110,7 @@ UNNEEDED = (
     "varies",
 )
 COLUMNS = tuple(field.name for field in fields(FieldRow) if field.name != "where")
+EXPECTED = "give a CSV with the columns of data/published/field.csv, as `sim field add` writes it"
 NEEDED = tuple(name for name in COLUMNS if name not in UNNEEDED)
 
 
@@ -128,6 +129,8 @@ def read_rows(path: Path) -> list[FieldRow]:
                 rows.append(row)
     except UnicodeDecodeError:
         raise BadInput(f"{path}: is no text in UTF-8; save it as a CSV file") from None
+    except FileNotFoundError:
+        raise Missing(f"{path}: no such file; {EXPECTED}") from None
     except OSError as error:
         raise unreadable(path, error) from None
     _check_ids(rows)
@@ -137,7 +140,7 @@ def read_rows(path: Path) -> list[FieldRow]:
 def _check_head(path: Path, columns: object) -> None:
     found = list(columns) if isinstance(columns, list) else []
     if missing := [name for name in NEEDED if name not in found]:
-        raise BadInput(f"{path}: line 1: no column {', '.join(missing)}")
+        raise BadInput(f"{path}: line 1: no column {', '.join(missing)}; {EXPECTED}")
     if twice := sorted({name for name in found if found.count(name) > 1}):
         raise BadInput(f"{path}: line 1: column {', '.join(twice)} is there twice")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.systems.table import SYSTEMS
-from reports.field.rows import FieldRow
 
 OLLAMA, OLLAMA_FITS = "Ollama", 30  # from 0.30 on llama.cpp's server is its engine: ollama/ollama pull request 16031
 # Programs that serve with another one's code, and other spellings; in small letters.

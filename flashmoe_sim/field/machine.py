@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.model import model_of
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.attention import bare, with_attention
@@ -17,9 +20,6 @@ from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, MIRRORED, SPLIT, link_between
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import named_part, with_cards
-from reports.field.engines import engine_of
-from reports.field.model import model_of
-from reports.field.rows import FieldRow
 
 FROM_ROW = "the row"
 MEASURED = 0.1  # of a measured number, either way

@@ -1,38 +1,27 @@
-"""New rows for the field report: what cannot be is refused, and what can stands beside the prediction.
-
-`python -m reports.field.check FILE.csv` takes rows with the columns of `data/published/field.csv`.
-"""
+"""New rows of measured speeds: what cannot be is refused."""
 
 from __future__ import annotations
 
 import csv
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from flashmoe_sim.cli.progress import working
+from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.known import Known, saying
+from flashmoe_sim.field.machine import built_of, part_in
+from flashmoe_sim.field.model import model_of
+from flashmoe_sim.field.rows import WAYS, FieldRow
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import file_bytes
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.report.first_screen import likely, number
-from reports.field.asked import Traces, asked_of
-from reports.field.engines import engine_of
-from reports.field.machine import built_of, part_in
-from reports.field.model import model_of
-from reports.field.report import PUBLISHED, TABLES
-from reports.field.rows import WAYS, FieldRow, read_rows
-from reports.pages import table
 
 STRATEGIES = tuple(one for way in WAYS.values() for one in way)
 OLDEST = date(2023, 1, 1)
@@ -53,8 +42,6 @@ SIZES = 0.65, 1.6  # of the file that the quantization's recipe has
 ROOM = 1.2  # times the bandwidths that data sheets say
 DRAFTED = 4.0  # tokens of a pass, at most
 FULL, LAYERS = 1.05, 1.1  # times the memory of a GPU, and the layers of a model, at most
-TAIL = 0.05  # of the likely speeds: a measured one beyond is outside of the 90%
-CAUSES = ("", "slower: another cause is in docs/guides/sharpen.md", "faster: drafts, a shorter context, a newer build?")
 SWAPPED = 0.2  # of the decode speed: a prompt is never read so slowly
 _DRAFTS = re.compile(r"draft|spec|mtp|eagle|ngram|lookup", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}(-\d\d)?")  # a year, or a month
@@ -70,37 +57,20 @@ class Problem(NamedTuple):
     says: str
 
 
-def problems(path: Path, known: Sequence[FieldRow]) -> list[Problem]:
-    """Everything that keeps rows of a file from being used. known: the rows that are used already.
-
-    Raises BadInput as `read_rows` does.
-    """
-    rows = read_rows(path)
+def problems(path: Path, rows: Sequence[FieldRow], known: Known) -> list[Problem]:
+    """Everything that keeps the rows of a file from being used. known: the rows that are used already."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         urls = {row["id"].strip(): (row.get("source_url") or "").strip() for row in csv.DictReader(file)}
-    ids, alike = {row.id for row in known}, {_what(row): row.id for row in known}
-    found = []
+    said, found = dict(known.by_saying), list[Problem]()
     for row in rows:
         says = [*_of_row(row, urls[row.id])]
-        if row.id in ids:
+        if row.id in known.ids:
             says.append("the id is used already; give another one")
-        if (other := alike.get(_what(row))) is not None:
+        if (other := said.get(saying(row))) is not None:
             says.append(f"says the same as {other}; leave it out")
-        alike.setdefault(_what(row), row.id)
+        said.setdefault(saying(row), row.id)
         found += [Problem(row.where, row.id, one) for one in says]
     return found
-
-
-@cache
-def known_rows() -> tuple[FieldRow, ...]:
-    """The rows that are used already."""
-    return tuple(row for name in TABLES for row in read_rows(PUBLISHED / name))
-
-
-def _what(row: FieldRow) -> tuple[object, ...]:
-    """What two rows have in common that say the same."""
-    names = ("source", "engine", "model", "quant", "gpu", "cpu", "strategy", "flags", "context")
-    return *(getattr(row, name).lower() for name in names), row.decode_tok_s, row.prompt_tok_s
 
 
 def _of_row(row: FieldRow, url: str) -> Iterator[str]:
@@ -191,53 +161,3 @@ def _sheet_gb_s(row: FieldRow) -> float:
     part = part_in(row.gpu, ("gpu", "chip")) or part_in(row.cpu, ("chip",))
     rate = None if part is None else part.numbers.get("bandwidth_gb_s")
     return 0.0 if rate is None else rate.value
-
-
-def beside(rows: Sequence[FieldRow]) -> Iterator[tuple[str, ...]]:
-    """Each row's measured speed beside the predicted one, and the share of what was likely that lies below it."""
-    traces = Traces()
-    with working("asking") as progress:
-        for done, row in enumerate(rows, 1):
-            yield (row.id, *_predicted(row, traces))
-            progress(done, len(rows))
-
-
-def _predicted(row: FieldRow, traces: Traces) -> tuple[str, ...]:
-    measured = row.decode_tok_s
-    try:
-        found = asked_of(row, traces).answer()
-    except BadInput as error:
-        return "-", "-", "-", str(error).removeprefix(f"{row.where}: ")
-    if found.tok_s is None or found.draws is None or measured is None:
-        return "-", "-", "-", found.why_not or "no speed to compare"
-    quantile = float(np.mean(found.draws < measured))
-    outside = quantile < TAIL or quantile > 1 - TAIL
-    range_ = likely(found.tok_s_lo, found.tok_s_hi)
-    return (
-        f"{number(measured)}",
-        f"{number(found.tok_s)} ({range_})",
-        f"{quantile:.0%}",
-        "outside: " * outside + CAUSES[0 if not outside else 1 if quantile < TAIL else 2],
-    )
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Check a file; returns the exit code."""
-    try:
-        if len(arguments) != 1:
-            raise BadInput("give one file: python -m reports.field.check FILE.csv")
-        path = Path(arguments[0])
-        found = problems(path, known_rows())
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    for one in found:
-        print(f"{one.where}: {one.id}: {one.says}", file=sys.stderr)
-    if found:
-        return 2
-    print(table(("row", "measured", "predicted (90%)", "below it", ""), beside(read_rows(path)), left=(0, 4)))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

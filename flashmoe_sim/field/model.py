@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from flashmoe_sim.field.quants import EXACT, NATIVE_BITS, UNTOLD, bits_of, quant_of
+from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import NamedModel, name_in, named_model, named_models
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB, UNITS
-from reports.field.quants import EXACT, NATIVE_BITS, UNTOLD, bits_of, quant_of
-from reports.field.rows import FieldRow
 
 _PER_EXPERT = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)/expert", re.IGNORECASE)
 _FILE = re.compile(r"(\d+(?:\.\d+)?) ?(Gi?B) file\b", re.IGNORECASE)
