@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -66,12 +67,14 @@ class Answer:
 class Around(NamedTuple):
     """What a child is started in.
 
-    environment: instead of ours. folder: its working folder. cgroup: the one it is put into before it starts.
+    environment: instead of ours. folder: its working folder. cgroup: the one it is put into before it starts. stdin: a
+    file to read there; nothing by default.
     """
 
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
     cgroup: Path | None = None
+    stdin: Path | None = None
 
 
 OURS = Around()
@@ -134,6 +137,21 @@ def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str,
     return Answer(finished.code, out, err, finished.timed_out)
 
 
+def listen(
+    arguments: Sequence[str], *, take: Callable[[bytes], object], enough: Callable[[], bool], around: Around = OURS
+) -> Answer:
+    """Run a program and take its stdout as it comes, until it ends or there is enough; its stderr as `ask` returns it.
+
+    Raises BadInput if it cannot be started.
+    """
+    said = bytearray()
+    with sigterm_raises():
+        child = _Child(arguments, around)
+        sinks = (take, lambda data: said.extend(data[: MAX_ANSWER_BYTES - len(said)]))
+        finished = child.run(sinks, timeout_s=math.inf, enough=enough)
+    return Answer(finished.code, "", said.decode("utf-8", "replace"), timed_out=enough())
+
+
 class _Child:
     """A started program, its output in pipes."""
 
@@ -151,16 +169,17 @@ class _Child:
         group = "" if around.cgroup is None else str(around.cgroup / "cgroup.procs")
         launch = [sys.executable, "-I", "-S", str(LAUNCH), str(child_alive), str(child_errors), group]
         try:
-            self.process = subprocess.Popen(
-                [*launch, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=around.environment,
-                cwd=around.folder,
-                pass_fds=(child_alive, child_errors),
-                start_new_session=True,
-            )
+            with around.stdin.open("rb") if around.stdin else nullcontext(subprocess.DEVNULL) as stdin:
+                self.process = subprocess.Popen(
+                    [*launch, *arguments],
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=around.environment,
+                    cwd=around.folder,
+                    pass_fds=(child_alive, child_errors),
+                    start_new_session=True,
+                )
         except (OSError, ValueError) as error:
             os.close(self.alive)
             os.close(errors)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from flashmoe_sim.field.estimators import DEEPEST, SpeedEstimate, bytes_over_bandwidth
 from flashmoe_sim.field.rows import WAYS
+from flashmoe_sim.field.scores import AnswerBeside, answered_by_all, of_way, score
 from flashmoe_sim.machines.belief import published_times
+from native_bridge.advisers.table import ADVISERS
 from reports.field import first, residuals
 from reports.referee import ask
-from reports.referee.estimators import Estimate, before, bytes_over_bandwidth, estimators, recorded
+from reports.referee.estimators import before, estimators, recorded
 from reports.referee.page import PAGE, markdown, outcomes
-from reports.referee.questions import DEEPEST, questions
-from reports.referee.scores import Outcome, answered_by_all, of_way, score
+from reports.referee.questions import questions
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +39,7 @@ def test_many_are_asked_and_every_program_answers_or_refuses_each() -> None:
     assert len({one["id"] for one in asked}) == len(asked)
     assert {one["strategy"] for one in asked} == {strategy for way in WAYS.values() for strategy in way}
     kept = recorded()
-    assert set(kept) == {f"{one.package} {one.version}" for one in ask.PROGRAMS}
+    assert set(kept) == {f"{one.name} {ask.VERSIONS[one.name]}" for one in ADVISERS}
     for rows in kept.values():
         assert set(rows) == {one["id"] for one in asked}
         assert all((one.tok_s is None) == bool(one.why_not) for one in rows.values())
@@ -47,12 +48,12 @@ def test_many_are_asked_and_every_program_answers_or_refuses_each() -> None:
 
 def test_scores_by_hand() -> None:
     given = [
-        (10.0, Estimate(10.0, 5.0, 20.0)),
-        (10.0, Estimate(30.0, 20.0, 40.0)),
-        (10.0, Estimate(8.0, 4.0, 16.0)),
-        (10.0, Estimate(why_not="no")),
+        (10.0, SpeedEstimate(10.0, 5.0, 20.0)),
+        (10.0, SpeedEstimate(30.0, 20.0, 40.0)),
+        (10.0, SpeedEstimate(8.0, 4.0, 16.0)),
+        (10.0, SpeedEstimate(why_not="no")),
     ]
-    found = score(Outcome(question(tok_s=tok_s), one) for tok_s, one in given)
+    found = score(AnswerBeside(question(tok_s=tok_s), one) for tok_s, one in given)
     assert (found.asked, found.answered) == (4, 3)
     assert (found.factor, found.bias) == (pytest.approx(1.25), pytest.approx(1.0))
     assert (found.within_2, found.inside, found.apart) == (
@@ -60,14 +61,14 @@ def test_scores_by_hand() -> None:
         pytest.approx(2 / 3),
         pytest.approx(4.0),
     )
-    assert score([Outcome(question(), Estimate(why_not="no"))]).answered == 0
+    assert score([AnswerBeside(question(), SpeedEstimate(why_not="no"))]).answered == 0
 
 
 def test_only_what_all_answer_is_compared() -> None:
     one, other = question(), question(id="other")
     found = {
-        "a": [Outcome(one, Estimate(1.0)), Outcome(other, Estimate(2.0))],
-        "b": [Outcome(one, Estimate(3.0)), Outcome(other, Estimate(why_not="no"))],
+        "a": [AnswerBeside(one, SpeedEstimate(1.0)), AnswerBeside(other, SpeedEstimate(2.0))],
+        "b": [AnswerBeside(one, SpeedEstimate(3.0)), AnswerBeside(other, SpeedEstimate(why_not="no"))],
     }
     assert [[each.question["id"] for each in of] for of in answered_by_all(found).values()] == [["one"], ["one"]]
     assert of_way(found["a"], "all on the GPU") == []
@@ -104,30 +105,3 @@ def test_our_speeds_are_those_of_the_field_report() -> None:
         row = own[each.question["id"]]
         assert each.estimate.tok_s == pytest.approx(row["tok_s"] / published_times(row["system"] or ""))
     assert DEEPEST == 8192
-
-
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("print('about 25 tokens a second')", "did not answer: ended with 0"),
-        ("raise SystemExit(3)", "did not answer: ended with 3"),
-        ('print(\'{"id": "one", "tok_s": "25 t/s"}\')', "answered '25 t/s', which is no speed"),
-        ('print(\'{"id": "one", "tok_s": -4}\')', "answered -4, which is no speed"),
-        ('print(\'{"id": "one", "tok_s": 1e9}\')', "answered 1000000000.0, which is no speed"),
-        ("print('[1, 2]')", "did not answer: ended with 0"),
-        ("import time; time.sleep(60)", "did not answer: no answer in 1 s"),
-        ('print(\'{"id": "one", "why_not": "too large"}\')', "too large"),
-    ],
-)
-def test_what_is_no_answer_is_a_refusal(script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "TIMEOUT_S", 1)
-    path = tmp_path / "script.py"
-    path.write_text(script)
-    (answer,) = ask.answers(Path(sys.executable), path, [question()]).values()
-    assert answer["why_not"].startswith(why)
-
-
-def test_an_answer_is_kept_with_its_interval(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text('print(\'{"id": "one", "tok_s": 25.123456, "lo": 20, "hi": null}\')\nraise SystemExit(1)')
-    assert ask.answers(Path(sys.executable), path, [question()]) == {"one": {"tok_s": "25.12", "lo": "20", "hi": None}}

@@ -13,6 +13,7 @@ VERBS = {
     "replay": VerbEntry(f"{CLASSES}.replay:ReplayRecorded", simulator.VERBS["replay"].does),
     "recommend": VerbEntry(f"{CLASSES}.recommend:RecommendAndVerify", simulator.VERBS["recommend"].does),
     "tune": VerbEntry(f"{CLASSES}.tune:Tune", "find the fastest flags of a real engine in a few runs"),
+    "referee": VerbEntry(f"{CLASSES}.referee:Referee", "score estimators of speeds on measured rows"),
     "bridge": VerbEntry(
         "",
         "run the real runtime, and check the predictions against it",

@@ -6,28 +6,15 @@ import csv
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 
-from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.belief import published_times
+from flashmoe_sim.field.estimators import Question, SpeedEstimate, bytes_over_bandwidth, on_paper
 from reports.field import first, residuals
 
 ANSWERS = Path(__file__).with_name("answers.csv")  # of other people's programs, as `python -m reports.referee ask` got
-Question: TypeAlias = dict[str, Any]
-
-
-class Estimate(NamedTuple):
-    """A speed in tokens a second, with an interval if there is one, or why there is none."""
-
-    tok_s: float | None = None
-    lo: float | None = None
-    hi: float | None = None
-    why_not: str = ""
-
-
-Estimator: TypeAlias = Callable[[Question], Estimate]
+Estimator: TypeAlias = Callable[[Question], SpeedEstimate]
 
 
 def estimators() -> dict[str, Estimator]:
@@ -45,45 +32,33 @@ def estimators() -> dict[str, Estimator]:
     return ours | {name: partial(_recorded, rows) for name, rows in recorded().items()}
 
 
-def _left_out(own: dict[str, dict[str, Any]], what: str, question: Question) -> Estimate:
+def _left_out(own: dict[str, dict[str, Any]], what: str, question: Question) -> SpeedEstimate:
     """The printed answer, all fitted without the row's source or machine."""
     row = own[question["id"]]
-    return Estimate(*(row[f"{what}_{name}"] for name in ("tok_s", "lo", "hi")))
+    return SpeedEstimate(*(row[f"{what}_{name}"] for name in ("tok_s", "lo", "hi")))
 
 
-def _on_paper(own: dict[str, dict[str, Any]], question: Question) -> Estimate:
+def _on_paper(own: dict[str, dict[str, Any]], question: Question) -> SpeedEstimate:
     """The speed of the parts, without what published speeds say of the engine."""
     row = own[question["id"]]
-    return Estimate(row["tok_s"] / published_times(row["system"] or ""))
+    return on_paper(row["tok_s"], row["system"] or "")
 
 
-def before() -> dict[str, Estimate]:
+def before() -> dict[str, SpeedEstimate]:
     """What the commands answered before anything of a row was used, by its id."""
     rows = pl.read_csv(first.TABLE, infer_schema_length=None).filter(~pl.col("commit").is_in(first.OLD))
-    return {row["id"]: Estimate(row["tok_s"], row["lo"], row["hi"]) for row in rows.to_dicts()}
+    return {row["id"]: SpeedEstimate(row["tok_s"], row["lo"], row["hi"]) for row in rows.to_dicts()}
 
 
-def bytes_over_bandwidth(question: Question) -> Estimate:
-    """What calculators do: the bytes of a token over the bandwidth of where they are, filling the GPU first."""
-    gpu_gb_s, ram_gb_s, file_gib = question["gpu_gb_s"], question["ram_gb_s"], question["file_gib"]
-    if question["gpu"] and gpu_gb_s is None:
-        return Estimate(why_not="the bandwidth of the GPU is not known")
-    on_gpu = min((question["gpu_gib"] or question["ram_gib"]) / file_gib, 1.0) if question["gpu"] else 0.0
-    in_ram = 0.0 if question["unified"] and question["gpu"] else min(question["ram_gib"] / file_gib, 1.0 - on_gpu)
-    places = ((on_gpu, gpu_gb_s), (in_ram, ram_gb_s), (1.0 - on_gpu - in_ram, question["ssd_gb_s"]))
-    seconds = sum(question["active_gib"] * GIB / 1e9 * share / rate for share, rate in places if share > 0)
-    return Estimate(1.0 / seconds)
-
-
-def recorded() -> dict[str, dict[str, Estimate]]:
+def recorded() -> dict[str, dict[str, SpeedEstimate]]:
     """What other people's programs answered, by their name with the version, and the id of the question."""
-    found: dict[str, dict[str, Estimate]] = {}
+    found: dict[str, dict[str, SpeedEstimate]] = {}
     with ANSWERS.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             tok_s, lo, hi = (float(row[name]) if row[name] else None for name in ("tok_s", "lo", "hi"))
-            found.setdefault(row["estimator"], {})[row["id"]] = Estimate(tok_s, lo, hi, row["why_not"])
+            found.setdefault(row["estimator"], {})[row["id"]] = SpeedEstimate(tok_s, lo, hi, row["why_not"])
     return found
 
 
-def _recorded(rows: dict[str, Estimate], question: Question) -> Estimate:
-    return rows.get(question["id"], Estimate(why_not="not asked, or the row was seen before"))
+def _recorded(rows: dict[str, SpeedEstimate], question: Question) -> SpeedEstimate:
+    return rows.get(question["id"], SpeedEstimate(why_not="not asked, or the row was seen before"))

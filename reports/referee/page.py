@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from flashmoe_sim.field.estimators import DEEPEST
 from flashmoe_sim.field.rows import WAYS
+from flashmoe_sim.field.scores import COLUMNS, MEANING, AnswerBeside, answered_by_all, cells, of_way, score
 from reports.pages import joined, table, wrapped
 from reports.referee.estimators import estimators
-from reports.referee.questions import DEEPEST, questions, seal
-from reports.referee.scores import Outcome, Score, answered_by_all, of_way, score
+from reports.referee.questions import questions, seal
 
-COLUMNS = ("estimator", "answered", "factor", "bias", "in 2", "inside")
 UNSEEN = "flashmoe-sim, before it saw the row"
 HINDSIGHT = ("flashmoe-sim, without who measured it", "flashmoe-sim, without its machine", "flashmoe-sim on paper")
 NARROW = ("moe-fit 0.1.0", UNSEEN)  # answer few questions
@@ -24,10 +24,6 @@ row tells (model, bits, sizes, GPU, bandwidths, RAM, drive, where the experts we
 more. The questions are sealed as `{seal}`. `python -m reports.referee questions` writes them, `python -m
 reports.referee ask` asks other people's programs again, each in an environment of its own, `python -m reports.referee`
 writes this page from their kept answers.
-"""
-MEANING = """Factor: the median of predicted over measured, or its inverse if that is above 1. Bias: the median of
-predicted over measured. In 2: the share within a factor of two. Inside: the share in the estimator's own interval, and
-how far its ends are apart.
 """
 SEALED = """The only rows on which flashmoe-sim is as blind as the others, or blinder: each was typed, answered by the
 commit that [first.csv](../field/first.csv) names, and only then used. They are odd engines and machines more often than
@@ -49,10 +45,10 @@ GPU's memory filled first, then RAM, then the drive. It knows no cache.
 """
 
 
-def outcomes() -> dict[str, list[Outcome]]:
+def outcomes() -> dict[str, list[AnswerBeside]]:
     """What every estimator answered, by its name."""
     asked = questions()
-    return {name: [Outcome(one, estimator(one)) for one in asked] for name, estimator in estimators().items()}
+    return {name: [AnswerBeside(one, estimator(one)) for one in asked] for name, estimator in estimators().items()}
 
 
 def markdown() -> str:
@@ -91,17 +87,9 @@ def markdown() -> str:
     return wrapped(joined(*parts, FAIR))
 
 
-def _rows(found: dict[str, list[Outcome]]) -> Iterator[tuple[str, ...]]:
+def _rows(found: dict[str, list[AnswerBeside]]) -> Iterator[tuple[str, ...]]:
     for name, each in found.items():
-        one = score(each)
-        yield (name, f"{one.answered} of {one.asked}", *_numbers(one))
-
-
-def _numbers(one: Score) -> tuple[str, ...]:
-    if not one.answered:
-        return ("-",) * 4
-    inside = "-" if one.inside is None else f"{one.inside:.0%}, {one.apart:.1f} times"
-    return f"{one.factor:.2f}", f"{one.bias:.2f}", f"{one.within_2:.0%}", inside
+        yield (name, *cells(score(each)))
 
 
 def write() -> None:

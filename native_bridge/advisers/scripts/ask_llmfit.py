@@ -16,7 +16,7 @@ from typing import Any
 
 from lines import Refused, answer_all, nearest_quant
 
-PROGRAM = Path(sys.executable).with_name("llmfit")
+PROGRAM = Path(sys.argv[1])
 TIMEOUT_S = 30
 CONTEXT = 8192  # its default
 PATHS = {"all_gpu": "gpu", "cpu_only": "cpu_only"} | dict.fromkeys(
@@ -120,4 +120,5 @@ if __name__ == "__main__":
             (here / name).mkdir()
         (here / "bin" / "nvidia-smi").write_text(SMI)
         (here / "bin" / "nvidia-smi").chmod(0o755)
-        answer_all(lambda question: ask(question, here))
+        said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        answer_all(lambda question: ask(question, here), said.stdout.strip().removeprefix("llmfit "))

@@ -7,6 +7,7 @@ closed the geometric mean counts.
 from __future__ import annotations
 
 import math
+from importlib.metadata import version
 from typing import Any
 
 from lines import Refused, answer_all
@@ -45,4 +46,4 @@ def _model(question: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    answer_all(ask)
+    answer_all(ask, version("moe-fit"))

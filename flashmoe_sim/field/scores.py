@@ -7,17 +7,22 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from flashmoe_sim.field.estimators import Question, SpeedEstimate
 from flashmoe_sim.field.rows import WAYS
-from reports.referee.estimators import Estimate, Question
 
 TWO = math.log(2)
+COLUMNS = ("estimator", "answered", "factor", "bias", "in 2", "inside")
+MEANING = """Factor: the median of predicted over measured, or its inverse if that is above 1. Bias: the median of
+predicted over measured. In 2: the share within a factor of two. Inside: the share in the estimator's own interval, and
+how far its ends are apart.
+"""
 
 
-class Outcome(NamedTuple):
+class AnswerBeside(NamedTuple):
     """An answer beside what was measured."""
 
     question: Question
-    estimate: Estimate
+    estimate: SpeedEstimate
 
 
 class Score(NamedTuple):
@@ -38,7 +43,7 @@ class Score(NamedTuple):
     apart: float | None
 
 
-def score(outcomes: Iterable[Outcome]) -> Score:
+def score(outcomes: Iterable[AnswerBeside]) -> Score:
     """The score of one estimator; NaN where it answered nothing."""
     every = list(outcomes)
     answered = [one for one in every if one.estimate.tok_s]
@@ -58,12 +63,21 @@ def score(outcomes: Iterable[Outcome]) -> Score:
     )
 
 
-def of_way(outcomes: Sequence[Outcome], way: str) -> list[Outcome]:
+def cells(of: Score) -> tuple[str, ...]:
+    """A score for a table with COLUMNS, without the estimator."""
+    answered = f"{of.answered} of {of.asked}"
+    if not of.answered:
+        return answered, "-", "-", "-", "-"
+    inside = "-" if of.inside is None else f"{of.inside:.0%}, {of.apart:.1f} times"
+    return answered, f"{of.factor:.2f}", f"{of.bias:.2f}", f"{of.within_2:.0%}", inside
+
+
+def of_way(outcomes: Sequence[AnswerBeside], way: str) -> list[AnswerBeside]:
     """The outcomes whose model was run in one of WAYS."""
     return [one for one in outcomes if one.question["strategy"] in WAYS[way]]
 
 
-def answered_by_all(outcomes: dict[str, list[Outcome]]) -> dict[str, list[Outcome]]:
+def answered_by_all(outcomes: dict[str, list[AnswerBeside]]) -> dict[str, list[AnswerBeside]]:
     """The outcomes of questions that every estimator answered."""
     answered = [{one.question["id"] for one in each if one.estimate.tok_s} for each in outcomes.values()]
     common = set.intersection(*answered)

@@ -13,8 +13,12 @@ class Refused(Exception):
     """The program has no answer; the text says why."""
 
 
-def answer_all(ask: Callable[[dict[str, Any]], tuple[float, float | None, float | None]]) -> None:
-    """Print an answer to each question: tok_s, lo and hi, or why_not. One question never ends the others."""
+def answer_all(ask: Callable[[dict[str, Any]], tuple[float, float | None, float | None]], version: str) -> None:
+    """Print the version, and an answer to each question: tok_s, lo and hi, or why_not.
+
+    One question never ends the others.
+    """
+    print(json.dumps({"version": version}), flush=True)
     for line in sys.stdin:
         question = json.loads(line)
         answer: dict[str, Any] = {"id": question["id"]}

@@ -6,6 +6,7 @@ it prints lies between 0.5 and 180.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,4 +88,4 @@ def _hardware(question: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    answer_all(ask)
+    answer_all(ask, version("modelscout-llm"))

@@ -1,0 +1,130 @@
+"""Asks a program for its estimates: questions as lines of JSON on its stdin, an answer as a line of JSON for each.
+
+An answer has the `id` of its question, and `tok_s`, maybe with `lo` and `hi`, in tokens a second; or `why_not`. A line
+`{"version": "1.2"}` says which program answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, NamedTuple
+
+from flashmoe_sim.field.estimators import Question, SpeedEstimate
+from flashmoe_sim.io.errors import BadInput, shown
+from native_bridge.process import Around, listen
+
+SILENT_S = 60.0  # without an answer: then it is ended
+TRIES = 3  # times in a row that it may end without an answer
+MOST_BYTES = 1 << 24  # printed in one go
+MOST_TOK_S = 1e5
+UNTOLD = ("tok_s", "source")  # what was measured, and by whom
+Progress = Callable[[int, int], None]
+
+
+class Advised(NamedTuple):
+    """What a program answered, by the id of the question, and its version; empty if it does not say."""
+
+    version: str
+    by_id: dict[str, SpeedEstimate]
+
+
+def advice(command: Sequence[str], asked: Sequence[Question], *, progress: Progress | None = None) -> Advised:
+    """What a program answers; a question without an answer is a refusal with its reason.
+
+    After a crash, or SILENT_S without an answer, it is started again for the questions behind the one that it failed.
+    """
+    heard, left, failed = _Heard(frozenset(one["id"] for one in asked)), list(asked), 0
+    while left:
+        before = len(heard.found)
+        ended = _run(command, left, heard, progress and (lambda done: progress(done, len(asked))))
+        left = [one for one in left if one["id"] not in heard.found]
+        failed = 0 if len(heard.found) > before else failed + 1
+        for one in left if failed == TRIES else left[:1]:
+            heard.found[one["id"]] = SpeedEstimate(why_not=f"did not answer: {ended}")
+            left = left[1:]
+    return Advised(heard.version, {one["id"]: heard.found[one["id"]] for one in asked})
+
+
+def _run(
+    command: Sequence[str], asked: Sequence[Question], heard: _Heard, progress: Callable[[int], None] | None
+) -> str:
+    """Let the program answer; returns how it ended."""
+    lines = (json.dumps({name: value for name, value in one.items() if name not in UNTOLD}) for one in asked)
+    with TemporaryDirectory() as folder:
+        given = Path(folder) / "questions.jsonl"
+        given.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+        def enough() -> bool:
+            if progress is not None:
+                progress(len(heard.found))
+            return heard.silent or heard.taken > MOST_BYTES
+
+        heard.begin()
+        try:
+            ended = listen(command, take=heard.take, enough=enough, around=Around(stdin=given))
+        except BadInput as error:
+            return str(error)
+    heard.end()
+    if ended.timed_out:
+        return "printed too much" if heard.taken > MOST_BYTES else f"no answer in {SILENT_S:g} s"
+    last = ended.stderr.strip().splitlines()[-1:]
+    return f"ended with {ended.code}" + (f" ({shown(last[0][:150])})" if last else "")
+
+
+class _Heard:
+    """Answers as they come."""
+
+    def __init__(self, ids: frozenset[str]) -> None:
+        self.ids, self.version = ids, ""
+        self.found = dict[str, SpeedEstimate]()
+
+    def begin(self) -> None:
+        """The program starts."""
+        self.rest, self.taken, self.last_s = b"", 0, monotonic()
+
+    @property
+    def silent(self) -> bool:
+        return monotonic() - self.last_s > SILENT_S
+
+    def take(self, data: bytes) -> None:
+        """Take a piece of what it prints."""
+        self.taken += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+
+    def end(self) -> None:
+        """The program ended, maybe within a line."""
+        self._line(self.rest)
+
+    def _line(self, line: bytes) -> None:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(answer, dict):
+            return
+        if isinstance(answer.get("version"), str):
+            self.version = answer["version"][:40]
+        if answer.get("id") in self.ids - self.found.keys():
+            self.found[answer["id"]] = checked(answer)
+            self.last_s = monotonic()
+
+
+def checked(answer: dict[str, Any]) -> SpeedEstimate:
+    """The answer, or a refusal of one that is no speed."""
+    if answer.get("why_not"):
+        return SpeedEstimate(why_not=str(answer["why_not"])[:300])
+    tok_s, lo, hi = (answer.get(name) for name in ("tok_s", "lo", "hi"))
+    if not _is_speed(tok_s):
+        return SpeedEstimate(why_not=f"answered {tok_s!r:.80}, which is no speed in tokens a second")
+    ends = (lo, hi) if _is_speed(lo) and _is_speed(hi) else (None, None)
+    return SpeedEstimate(tok_s, *ends)
+
+
+def _is_speed(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST_TOK_S
