@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from flashmoe_sim.cli.main import main
+from tests.measured.bench import as_json, row
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -164,6 +168,20 @@ def test_the_new_verb_runs_and_explains_itself(run: Run) -> None:
     assert "Only layers that use at least N experts." in options
     assert "Experts in use\n" in table
     assert {layer["used"] for layer in json.loads(found)["layers"]} <= {64}
+
+
+def test_a_measured_speed_becomes_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bench.json").write_text(as_json([row()]))
+    _, steps = TEXT.split("## A speed that you measured\n", 1)
+    lines = steps.partition("```sh\n")[2].partition("```")[0].replace("\\\n", " ").splitlines()
+    for line in lines:
+        capsys.readouterr()
+        assert main(shlex.split(line)[1:]) == 0
+    assert len(lines) == 2
+    assert re.search(r"^my-pc-gpt-oss-120b\S+ +16 +\d+ \([\d.]+ to \d+\)", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

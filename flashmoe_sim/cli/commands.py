@@ -15,6 +15,7 @@ import click
 
 from flashmoe_sim.cli.common import (
     FiniteRange,
+    asker,
     force_option,
     interruptible,
     json_option,
@@ -153,6 +154,7 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
         "load": partial(read_trace, lenient=lenient),
         "load_long": partial(read_long, lenient=lenient),
         "message": message,
+        "ask": asker(),
     }
     given: dict[str, Any] = {name: gives[name] for name in takes if name in gives}
     with ExitStack() as stack:

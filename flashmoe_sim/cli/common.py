@@ -128,6 +128,13 @@ def _without_halves(value: Any) -> Any:
     return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else value
 
 
+def asker() -> Callable[[str], str] | None:
+    """Asks the user for a text; None unless both ends are a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return lambda text: str(click.prompt(printable(text), err=True))
+
+
 def echo(text: str) -> None:
     """A text on stdout."""
     click.echo(printable(text))

@@ -69,8 +69,8 @@ VERBS: dict[str, VerbEntry] = {
     ),
     "field": VerbEntry(
         "",
-        "check speeds that were measured, for the project's tables",
-        "Check speeds that you measured, beside what is predicted, for the project's tables.",
+        "make and check rows of speeds that you measured",
+        "Make rows of speeds that you measured, for the project's tables, and check them beside what is predicted.",
     ),
     "notebook": VerbEntry(f"{CLASSES}.notebook:CopyNotebooks", "copy notebooks that start a study, and open them"),
     "mcp": VerbEntry("flashmoe_sim.cli.mcp", "answer an assistant by the Model Context Protocol"),
@@ -124,6 +124,7 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
         "judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank."),
     },
     "field": {
+        "add": VerbEntry(f"{CLASSES}.field_add:AddRow", "A row from what an engine or a benchmark printed."),
         "check": VerbEntry(f"{CLASSES}.field_check:CheckRows", "Refuse rows that cannot be, and predict the others."),
     },
     "system": {

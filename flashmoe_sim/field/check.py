@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -57,10 +57,14 @@ class Problem(NamedTuple):
     says: str
 
 
-def problems(path: Path, rows: Sequence[FieldRow], known: Known) -> list[Problem]:
-    """Everything that keeps the rows of a file from being used. known: the rows that are used already."""
+def urls_of(path: Path) -> dict[str, str]:
+    """The addresses of the rows of a file, by their ids; of a file that `read_rows` has read."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        urls = {row["id"].strip(): (row.get("source_url") or "").strip() for row in csv.DictReader(file)}
+        return {row["id"].strip(): (row.get("source_url") or "").strip() for row in csv.DictReader(file)}
+
+
+def problems(rows: Sequence[FieldRow], urls: Mapping[str, str], known: Known) -> list[Problem]:
+    """Everything that keeps rows from being used. urls: as `urls_of`. known: the rows that are used already."""
     said, found = dict(known.by_saying), list[Problem]()
     for row in rows:
         says = [*_of_row(row, urls[row.id])]

@@ -110,6 +110,12 @@ UNNEEDED = (
     "varies",
 )
 COLUMNS = tuple(field.name for field in fields(FieldRow) if field.name != "where")
+HEAD = (  # of the tables in data/published
+    *("id", "source", "date", "source_url", "engine", "engine_version_or_pr"),
+    *COLUMNS[2 : COLUMNS.index("source")],
+    *("prompt_tok_s", "decode_tok_s", "hit_rate_pct", "bytes_per_token_read", "other_breakdown_ms"),
+    *("notes", "confidence", "machine_id", "series", "varies"),
+)
 EXPECTED = "give a CSV with the columns of data/published/field.csv, as `sim field add` writes it"
 NEEDED = tuple(name for name in COLUMNS if name not in UNNEEDED)
 
@@ -156,10 +162,11 @@ def _next_row(path: Path, reader: csv.DictReader[str]) -> FieldRow | None:
     where = f"{path}: line {first}"
     if None in cells or None in cells.values():
         raise BadInput(f"{where}: more or fewer cells than the head has columns")
-    return _row(where, cells)
+    return row_of(where, cells)
 
 
-def _row(where: str, cells: Mapping[str, str]) -> FieldRow:
+def row_of(where: str, cells: Mapping[str, str]) -> FieldRow:
+    """The row that cells of these columns are. Raises BadInput for a number that is none. where: for messages."""
     given = {name: cells[name].strip() for name in COLUMNS if name in cells}
     values: dict[str, object] = dict(given)
     for name in (*NUMBERS, *WHOLE):

@@ -170,7 +170,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
 def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
     """A machine whose CPU and GPU, if there is one, have separate memories."""
     gpu, cpu = parts.by_kind.get("gpu"), parts.by_kind.get("cpu")
-    nominal = _nominal_ram(parts)
+    nominal = nominal_ram(parts)
     delivered = _scaled(nominal, estimate("desktop.ram_share"))
     weights = _scaled(nominal, estimate("desktop.cpu_share"))
     soldered = cpu is not None and cpu.memory.startswith("lpddr")
@@ -234,7 +234,8 @@ def _knee(gpu: Part, reached: float) -> Quantity:
     return _estimate((lo, value, hi), source, share.condition)
 
 
-def _nominal_ram(parts: Parts) -> Quantity:
+def nominal_ram(parts: Parts) -> Quantity:
+    """The rate of RAM by its data sheet, of one socket, in GB/s: of the memory that is named, or a guess."""
     memory, cpu = parts.by_kind.get("memory"), parts.by_kind.get("cpu")
     if memory is not None:
         if cpu is not None and cpu.memory:

@@ -116,7 +116,7 @@ def learn_from(
     measured = distinct(one for each in read for one in each.measured)
     seen, notes = _several(measured, machine, workload, of)
     notes = [*alike_once(note for each in read for note in each.left_out), *notes]
-    notes += dict.fromkeys(filter(None, (_of_another(one, machine) for one in measured)))
+    notes += dict.fromkeys(filter(None, (of_another(one, machine) for one in measured)))
     learner = Learner(machine)
     turns = list(in_turn(seen, learner))
     notes += [_doubt(turn) if turn.doubted else _learnt(turn) for turn in turns]
@@ -179,7 +179,7 @@ def _reason(one: Measured, error: BadInput) -> str:
     return error.found.removeprefix(f"{one.where}: ")
 
 
-def _of_another(one: Measured, machine: Machine) -> str:
+def of_another(one: Measured, machine: Machine) -> str:
     """A line if a file names a GPU that is not this machine's; empty if it names none, or the machine does not."""
     gpu = one.settings.get("gpu", "")
     theirs, ours = ({*re.findall(r"[a-z]*\d{3,4}|\bm\d\b", text.lower())} for text in (gpu, machine.title))

@@ -45,8 +45,9 @@ class Verb(ABC, Generic[Found]):
     def run(self) -> Found:
         """Do it.
 
-        It may take what a terminal gives: `read`, `load` and `load_long` as in `given.py`, `message`, and `progress` or
-        `stages`. A verb that takes any of them is left at once on Ctrl-C, unless it `keeps`.
+        It may take what a terminal gives: `read`, `load` and `load_long` as in `given.py`, `message`, `ask`, which is
+        None without a terminal, and `progress` or `stages`. A verb that takes any of them is left at once on Ctrl-C,
+        unless it `keeps`.
         """
 
     @abstractmethod

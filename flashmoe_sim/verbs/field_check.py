@@ -49,12 +49,12 @@ class CheckRows(Verb[CheckedRows]):
         """Read the rows, check them, and predict them if nothing is wrong."""
         from flashmoe_sim.field.asked import Traces
         from flashmoe_sim.field.beside import Beside, beside
-        from flashmoe_sim.field.check import problems
+        from flashmoe_sim.field.check import problems, urls_of
         from flashmoe_sim.field.known import known_rows
         from flashmoe_sim.field.rows import read_rows
 
         rows = read_rows(self.rows)
-        found = problems(self.rows, rows, known_rows())
+        found = problems(rows, urls_of(self.rows), known_rows())
         if found or not self.predict:
             return CheckedRows(len(rows), tuple(found))
         traces, predicted = Traces(), list[Beside]()

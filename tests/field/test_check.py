@@ -165,7 +165,7 @@ def test_the_rows_in_use_pass_in_good_time() -> None:
     """What is said of them is what their sources left out, or one of a kind; no number of them is refused."""
     path = PUBLISHED / TABLES[1]
     started = time.process_time()
-    found = check.problems(path, read_rows(path), Known(frozenset(), {}))
+    found = check.problems(read_rows(path), check.urls_of(path), Known(frozenset(), {}))
     spent = time.process_time() - started
     rows = len(read_rows(path))
     assert spent < 5  # seconds of CPU time for half as many rows as are to take so long
