@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.demand import Demand
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
+from reports.published import conformance
 from reports.published.page import PAGE, markdown
 from reports.published.sampled import FACTOR, STEP, SampledLfu
 from reports.published.tables import ENGINE, LINES, SCRIPT, Line, as_printed, of_one_cache, over_seeds, shown
@@ -70,6 +73,18 @@ def twin(references: list[int], slots: int, policy: SampledLfu) -> int:
             uses[key] = uses.get(key, 0) + 1 if policy.keep else 0
         last[key] = now
     return found
+
+
+def test_event_atomic_replay_is_as_the_toy_trace_says() -> None:
+    """Event by event. Its counts tell LRU from demand, and not the contracts from one another."""
+    stream = conformance.replayed(Lru(), "atomic").stream
+    assert stream is not None
+    said = conformance.events()
+    assert stream.hits.tolist() == [one.hits for one in said]
+    assert stream.misses.tolist() == [one.misses for one in said]
+    assert conformance.counts() == conformance.SAID == {"accesses": 30, "hits": 12, "misses": 18, "evictions": 12}
+    assert conformance.counts("sequential") == conformance.SAID
+    assert conformance.replayed(Demand(), "atomic").counts.total()["hits"] != conformance.SAID["hits"]
 
 
 def test_draws_of_another_kind_change_little() -> None:

@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from reports.pages import joined, table, wrapped
+from reports.published import conformance
 from reports.published.tables import ENGINE, LINES, SEEDS, Line, as_printed, over_seeds, shown
 
 PAGE = Path(__file__).with_name("README.md")
@@ -47,7 +48,7 @@ def markdown() -> str:
             lo, hi = over_seeds(next(line for line in LINES if line.policy == ENGINE))
             note = note.format(seeds=len(SEEDS), lo=lo, hi=hi)
         parts += [f"## {name}", table(("what", "published", "replayed", "as printed"), rows), note]
-    return wrapped(joined(*parts))
+    return wrapped(joined(*parts, conformance.section()))
 
 
 def _said(line: Line) -> str:
