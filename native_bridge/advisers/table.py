@@ -45,6 +45,7 @@ ADVISERS = (
     Adviser("llmfit", "llmfit", _asked_from_outside("ask_llmfit.py")),
     Adviser("modelscout-llm", "modelscout", _asked_from_inside("ask_modelscout.py")),
     Adviser("moe-fit", "moefit", _asked_from_inside("ask_moe_fit.py")),
+    Adviser("llm-checker", "llm-checker", lambda program: ["node", str(SCRIPTS / "ask_llm_checker.js"), str(program)]),
 )
 
 

@@ -115,8 +115,8 @@ class Referee(Verb[JudgedEstimators]):
 
     FILE is a CSV with the columns of data/published/field.csv, as `sim field add` writes it. This program answers as
     its commands do, and on paper: without what published speeds say of engines. Bytes over bandwidth is what most
-    calculators do. llmfit, modelscout-llm and moe-fit answer if they are on the PATH. Rows that flashmoe-sim was set
-    by are scored apart.
+    calculators do. llmfit, modelscout-llm, moe-fit and llm-checker answer if they are on the PATH. Rows that
+    flashmoe-sim was set by are scored apart.
 
     A program of your own joins by --estimator. It reads a question as a line of JSON on its stdin, and prints for each
     {"id": ..., "tok_s": ...}, maybe with "lo" and "hi", or {"id": ..., "why_not": ...}. A program that hangs, crashes
@@ -246,9 +246,11 @@ def _scored(found: JudgedEstimators) -> Iterable[Section]:
     if unseen[OURS]:
         rows = len(unseen[OURS])
         yield Section(f"{rows:,} rows" if rows > 1 else "One row", (_table(unseen, caption=" ".join(MEANING.split())),))
-        together = answered_by_all(unseen)
-        if 0 < len(together[OURS]) < rows:
-            yield Section(f"The {len(together[OURS]):,} that all answer", (_table(together),))
+        answering = {name: each for name, each in unseen.items() if any(one.estimate.tok_s for one in each)}
+        together = answered_by_all(answering) if answering else {}
+        common = len(next(iter(together.values()), ()))
+        if 0 < common < rows:
+            yield Section(f"The {common:,} that all of these answer", (_table(together),))
         ways = [way for way in WAYS if of_way(unseen[OURS], way)]
         for way in ways if len(ways) > 1 else ():
             of = {name: of_way(each, way) for name, each in unseen.items()}

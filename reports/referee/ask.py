@@ -16,7 +16,8 @@ from reports.referee.estimators import ANSWERS
 from reports.referee.questions import questions
 
 COLUMNS = ("estimator", "id", "tok_s", "lo", "hi", "why_not")
-VERSIONS = {"llmfit": "1.1.17", "modelscout-llm": "0.1.1", "moe-fit": "0.1.0"}
+VERSIONS = {"llmfit": "1.1.17", "modelscout-llm": "0.1.1", "moe-fit": "0.1.0", "llm-checker": "3.8.1"}
+OF_NPM = ("llm-checker",)
 
 
 def ask_all() -> None:
@@ -36,11 +37,22 @@ def ask_all() -> None:
 
 def _program(adviser: Adviser) -> Path:
     """The program in its environment, which is made if it is not there."""
-    wanted = f"{adviser.name}=={VERSIONS[adviser.name]}"
-    folder = cache_root() / "referee" / wanted.replace("==", "-")
+    version = VERSIONS[adviser.name]
+    folder = cache_root() / "referee" / f"{adviser.name}-{version}"
+    of_npm = adviser.name in OF_NPM
     if not (folder / "installed").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        python = folder / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted], check=True)
+        (_install_by_npm if of_npm else _install_by_pip)(folder, adviser.name, version)
         (folder / "installed").touch()
-    return folder / "bin" / adviser.program
+    return folder / ("node_modules/.bin" if of_npm else "bin") / adviser.program
+
+
+def _install_by_pip(folder: Path, name: str, version: str) -> None:
+    venv.create(folder, with_pip=True, clear=True)
+    words = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{name}=={version}")
+    subprocess.run([folder / "bin" / "python", *words], check=True)
+
+
+def _install_by_npm(folder: Path, name: str, version: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ("install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder)
+    subprocess.run(["npm", *words, f"{name}@{version}"], check=True)

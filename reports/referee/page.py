@@ -14,7 +14,7 @@ from reports.referee.questions import questions, seal
 
 UNSEEN = "flashmoe-sim, before it saw the row"
 HINDSIGHT = ("flashmoe-sim, without who measured it", "flashmoe-sim, without its machine", "flashmoe-sim on paper")
-NARROW = ("moe-fit 0.1.0", UNSEEN)  # answer few questions
+FEW = ("moe-fit 0.1.0", "llm-checker 3.8.1")  # answer few questions
 PAGE = Path(__file__).with_name("README.md")
 HEAD = """# Who estimates speeds best?
 
@@ -23,7 +23,7 @@ speeds of {people} people: one GPU or none, no drafts, at most {deepest:,} token
 row tells (model, bits, sizes, GPU, bandwidths, RAM, drive, where the experts were) as far as it can be told, and no
 more. The questions are sealed as `{seal}`. `python -m reports.referee questions` writes them, `python -m
 reports.referee ask` asks other people's programs again, each in an environment of its own, `python -m reports.referee`
-writes this page from their kept answers.
+writes this page from their kept answers. `sim referee FILE.csv` asks those that are installed about rows of your own.
 """
 SEALED = """The only rows on which flashmoe-sim is as blind as the others, or blinder: each was typed, answered by the
 commit that [first.csv](../field/first.csv) names, and only then used. They are odd engines and machines more often than
@@ -41,7 +41,9 @@ nearest in bits. Some of its constants are of published runs.
 its range the geometric mean counts; where the range is open above, that is a refusal.
 - bytes over bandwidth is the calculation of most calculators: a token's bytes over the bandwidth of the data sheet, the
 GPU's memory filled first, then RAM, then the drive. It knows no cache.
-- llm-checker (PyPI) has no speed to ask for.
+- llm-checker (of npm; that of PyPI has no speed) is asked by the selector behind its `recommend`, with the row's model
+as the only candidate. It knows a model whole on the GPU, or in RAM without one; what does not fit, or would be taken in
+another quantization, is a refusal. It cannot be told a bandwidth.
 """
 
 
@@ -55,14 +57,14 @@ def markdown() -> str:
     """The page."""
     found = outcomes()
     asked = next(iter(found.values()))
-    everywhere = answered_by_all({name: each for name, each in found.items() if name not in NARROW})
+    everywhere = answered_by_all({name: each for name, each in found.items() if name not in (*FEW, UNSEEN)})
     unseen = {one.question["id"] for one in found[UNSEEN] if one.estimate.tok_s}
     of_unseen = {
         name: [one for one in each if one.question["id"] in unseen]
         for name, each in found.items()
         if name not in HINDSIGHT
     }
-    together = answered_by_all({name: each for name, each in of_unseen.items() if name != NARROW[0]})
+    together = answered_by_all({name: each for name, each in of_unseen.items() if name not in FEW})
     parts = [
         HEAD.format(
             asked=len(asked), people=len({one.question["source"] for one in asked}), deepest=DEEPEST, seal=seal()
@@ -73,7 +75,7 @@ def markdown() -> str:
         f"## On the {len(unseen)} that flashmoe-sim answered before it saw them",
         SEALED,
         table(COLUMNS, _rows(of_unseen), left=(0,)),
-        f"Of these, on the {len(together[UNSEEN])} that the others answer too, without {NARROW[0]}:",
+        f"Of these, on the {len(together[UNSEEN])} that the others answer too, without {' and '.join(FEW)}:",
         table(COLUMNS, _rows(together), left=(0,)),
         f"## On the {len(next(iter(everywhere.values())))} that all of these answer",
         table(COLUMNS, _rows(everywhere), left=(0,)),

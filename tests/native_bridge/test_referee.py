@@ -172,8 +172,15 @@ def test_everybody_is_scored_on_the_same_rows(
     shown = capsys.readouterr()
     assert all(len(line) <= 80 for line in shown.out.splitlines())
     assert re.search(r"^mine +1 of 3 +1\.27 +1\.27 +100% +100%, 1\.5 times$", shown.out, re.MULTILINE)
+    together = shown.out.partition("The 1 that all of these answer\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^(\S.*?) +1 of 1", together, re.MULTILINE) == [
+        "flashmoe-sim",
+        "flashmoe-sim on paper",
+        "bytes over bandwidth",
+        "mine",
+    ]
     assert "1 row without decode_tok_s is left out" in shown.err
-    assert "not installed, and so not asked: llmfit, modelscout-llm, moe-fit" in shown.err
+    assert "not installed, and so not asked: llmfit, modelscout-llm, moe-fit, llm-checker" in shown.err
 
 
 @pytest.mark.parametrize(
