@@ -19,10 +19,13 @@ DEEPEST = 8192  # tokens in the context: no other estimator is told of more
 Question: TypeAlias = dict[str, Any]
 
 
-class SpeedEstimate(NamedTuple):
-    """A decode speed in tokens a second, with an interval if there is one, or why there is none."""
+class OneEstimate(NamedTuple):
+    """What was asked for, with an interval if there is one, or why there is none.
 
-    tok_s: float | None = None
+    value: a decode speed in tokens a second; or GiB of a GPU, if its memory was asked for.
+    """
+
+    value: float | None = None
     lo: float | None = None
     hi: float | None = None
     why_not: str = ""
@@ -94,28 +97,28 @@ def _value(quantity: Quantity | None) -> float | None:
     return None if quantity is None else quantity.value
 
 
-def bytes_over_bandwidth(question: Question) -> SpeedEstimate:
+def bytes_over_bandwidth(question: Question) -> OneEstimate:
     """What calculators do: the bytes of a token over the bandwidth of where they are, filling the GPU first."""
     gpu_gb_s, ram_gb_s, file_gib = question["gpu_gb_s"], question["ram_gb_s"], question["file_gib"]
     if question["gpu"] and gpu_gb_s is None:
-        return SpeedEstimate(why_not="the bandwidth of the GPU is not known")
+        return OneEstimate(why_not="the bandwidth of the GPU is not known")
     on_gpu = min((question["gpu_gib"] or question["ram_gib"]) / file_gib, 1.0) if question["gpu"] else 0.0
     in_ram = 0.0 if question["unified"] and question["gpu"] else min(question["ram_gib"] / file_gib, 1.0 - on_gpu)
     places = ((on_gpu, gpu_gb_s), (in_ram, ram_gb_s), (1.0 - on_gpu - in_ram, question["ssd_gb_s"]))
     seconds = sum(question["active_gib"] * GIB / 1e9 * share / rate for share, rate in places if share > 0)
-    return SpeedEstimate(1.0 / seconds)
+    return OneEstimate(1.0 / seconds)
 
 
-def ours(asked: AskedRow) -> tuple[SpeedEstimate, SpeedEstimate]:
+def ours(asked: AskedRow) -> tuple[OneEstimate, OneEstimate]:
     """What the commands answer; and the same on paper, without what published speeds say of the engine."""
     found = asked.answer()
     if found.tok_s is None:
-        refused = SpeedEstimate(why_not=found.why_not)
+        refused = OneEstimate(why_not=found.why_not)
         return refused, refused
-    answered = SpeedEstimate(found.tok_s, found.tok_s_lo, found.tok_s_hi)
+    answered = OneEstimate(found.tok_s, found.tok_s_lo, found.tok_s_hi)
     return answered, on_paper(found.tok_s, asked.whose.system)
 
 
-def on_paper(tok_s: float, system: str) -> SpeedEstimate:
+def on_paper(tok_s: float, system: str) -> OneEstimate:
     """The speed of the parts, without what published speeds say of the engine."""
-    return SpeedEstimate(tok_s / published_times(system))
+    return OneEstimate(tok_s / published_times(system))

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from flashmoe_sim.field.estimators import Question, SpeedEstimate
+from flashmoe_sim.field.estimators import OneEstimate, Question
 from flashmoe_sim.field.rows import WAYS
 
 TWO = math.log(2)
@@ -22,7 +22,7 @@ class AnswerBeside(NamedTuple):
     """An answer beside what was measured."""
 
     question: Question
-    estimate: SpeedEstimate
+    estimate: OneEstimate
 
 
 class Score(NamedTuple):
@@ -46,8 +46,8 @@ class Score(NamedTuple):
 def score(outcomes: Iterable[AnswerBeside]) -> Score:
     """The score of one estimator; NaN where it answered nothing."""
     every = list(outcomes)
-    answered = [one for one in every if one.estimate.tok_s]
-    logs = [math.log((one.estimate.tok_s or 0.0) / one.question["tok_s"]) for one in answered]
+    answered = [one for one in every if one.estimate.value]
+    logs = [math.log((one.estimate.value or 0.0) / one.question["tok_s"]) for one in answered]
     ranged = [one for one in answered if one.estimate.lo and one.estimate.hi]
     if not logs:
         return Score(len(every), 0, math.nan, math.nan, math.nan, None, None)
@@ -79,6 +79,6 @@ def of_way(outcomes: Sequence[AnswerBeside], way: str) -> list[AnswerBeside]:
 
 def answered_by_all(outcomes: dict[str, list[AnswerBeside]]) -> dict[str, list[AnswerBeside]]:
     """The outcomes of questions that every estimator answered."""
-    answered = [{one.question["id"] for one in each if one.estimate.tok_s} for each in outcomes.values()]
+    answered = [{one.question["id"] for one in each if one.estimate.value} for each in outcomes.values()]
     common = set.intersection(*answered)
     return {name: [one for one in each if one.question["id"] in common] for name, each in outcomes.items()}

@@ -1,7 +1,8 @@
 """Asks a program for its estimates: questions as lines of JSON on its stdin, an answer as a line of JSON for each.
 
-An answer has the `id` of its question, and `tok_s`, maybe with `lo` and `hi`, in tokens a second; or `why_not`. A line
-`{"version": "1.2"}` says which program answers.
+An answer has the `id` of its question, and `tok_s`, maybe with `lo` and `hi`, in tokens a second; or `why_not`. A
+question that `wants` something else, such as `gpu_gib`, is answered by that name. A line `{"version": "1.2"}` says
+which program it is.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, NamedTuple
 
-from flashmoe_sim.field.estimators import Question, SpeedEstimate
+from flashmoe_sim.field.estimators import OneEstimate, Question
 from flashmoe_sim.io.errors import BadInput, shown
 from native_bridge.process import Around, listen
 
 SILENT_S = 60.0  # without an answer: then it is ended
 TRIES = 3  # times in a row that it may end without an answer
 MOST_BYTES = 1 << 24  # printed in one go
-MOST_TOK_S = 1e5
+SPEED, MEMORY = "tok_s", "gpu_gib"
+UNITS = {SPEED: "speed in tokens a second", MEMORY: "size in GiB"}
+MOST = 1e5
 UNTOLD = ("tok_s", "source")  # what was measured, and by whom
 Progress = Callable[[int, int], None]
 
@@ -29,22 +32,25 @@ class Advised(NamedTuple):
     """What a program answered, by the id of the question, and its version; empty if it does not say."""
 
     version: str
-    by_id: dict[str, SpeedEstimate]
+    by_id: dict[str, OneEstimate]
 
 
-def advice(command: Sequence[str], asked: Sequence[Question], *, progress: Progress | None = None) -> Advised:
-    """What a program answers; a question without an answer is a refusal with its reason.
+def advice(
+    command: Sequence[str], asked: Sequence[Question], *, wants: str = SPEED, progress: Progress | None = None
+) -> Advised:
+    """What a program answers; a question without an answer is a refusal with its reason. wants: of UNITS.
 
     After a crash, or SILENT_S without an answer, it is started again for the questions behind the one that it failed.
     """
-    heard, left, failed = _Heard(frozenset(one["id"] for one in asked)), list(asked), 0
+    heard, failed = _Heard(frozenset(one["id"] for one in asked), wants), 0
+    left = [one if wants == SPEED else {**one, "wants": wants} for one in asked]
     while left:
         before = len(heard.found)
         ended = _run(command, left, heard, progress and (lambda done: progress(done, len(asked))))
         left = [one for one in left if one["id"] not in heard.found]
         failed = 0 if len(heard.found) > before else failed + 1
         for one in left if failed == TRIES else left[:1]:
-            heard.found[one["id"]] = SpeedEstimate(why_not=f"did not answer: {ended}")
+            heard.found[one["id"]] = OneEstimate(why_not=f"did not answer: {ended}")
             left = left[1:]
     return Advised(heard.version, {one["id"]: heard.found[one["id"]] for one in asked})
 
@@ -78,9 +84,9 @@ def _run(
 class _Heard:
     """Answers as they come."""
 
-    def __init__(self, ids: frozenset[str]) -> None:
-        self.ids, self.version = ids, ""
-        self.found = dict[str, SpeedEstimate]()
+    def __init__(self, ids: frozenset[str], wants: str) -> None:
+        self.ids, self.wants, self.version = ids, wants, ""
+        self.found = dict[str, OneEstimate]()
 
     def begin(self) -> None:
         """The program starts."""
@@ -111,20 +117,20 @@ class _Heard:
         if isinstance(answer.get("version"), str):
             self.version = answer["version"][:40]
         if answer.get("id") in self.ids - self.found.keys():
-            self.found[answer["id"]] = checked(answer)
+            self.found[answer["id"]] = checked(answer, self.wants)
             self.last_s = monotonic()
 
 
-def checked(answer: dict[str, Any]) -> SpeedEstimate:
-    """The answer, or a refusal of one that is no speed."""
+def checked(answer: dict[str, Any], wants: str = SPEED) -> OneEstimate:
+    """The answer, or a refusal of one that is no such number."""
     if answer.get("why_not"):
-        return SpeedEstimate(why_not=str(answer["why_not"])[:300])
-    tok_s, lo, hi = (answer.get(name) for name in ("tok_s", "lo", "hi"))
-    if not _is_speed(tok_s):
-        return SpeedEstimate(why_not=f"answered {tok_s!r:.80}, which is no speed in tokens a second")
-    ends = (lo, hi) if _is_speed(lo) and _is_speed(hi) else (None, None)
-    return SpeedEstimate(tok_s, *ends)
+        return OneEstimate(why_not=str(answer["why_not"])[:300])
+    value, lo, hi = (answer.get(name) for name in (wants, "lo", "hi"))
+    if not _is_size(value):
+        return OneEstimate(why_not=f"answered {value!r:.80}, which is no {UNITS[wants]}")
+    ends = (lo, hi) if _is_size(lo) and _is_size(hi) else (None, None)
+    return OneEstimate(value, *ends)
 
 
-def _is_speed(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST_TOK_S
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST

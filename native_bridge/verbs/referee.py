@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import polars
 
-    from flashmoe_sim.field.estimators import Question, SpeedEstimate
+    from flashmoe_sim.field.estimators import OneEstimate, Question
     from flashmoe_sim.field.rows import FieldRow
     from flashmoe_sim.field.scores import AnswerBeside
 
@@ -49,7 +49,7 @@ class JudgedEstimators:
     """
 
     rows: tuple[JudgedRow, ...]
-    answers: Mapping[str, Sequence[SpeedEstimate]]
+    answers: Mapping[str, Sequence[OneEstimate]]
     absent: tuple[str, ...]
     unmeasured: int
 
@@ -68,7 +68,7 @@ class JudgedEstimators:
 
     def refusals(self) -> dict[str, Counter[str]]:
         """How often each estimator refused, by its reasons."""
-        return {name: Counter(one.why_not for one in each if one.tok_s is None) for name, each in self.answers.items()}
+        return {name: Counter(one.why_not for one in each if one.value is None) for name, each in self.answers.items()}
 
     def table(self) -> polars.DataFrame:
         """A line for each answer."""
@@ -81,7 +81,7 @@ class JudgedEstimators:
                 "strategy": one.row.strategy,
                 "seen": bool(one.like),
                 "measured_tok_s": one.row.decode_tok_s,
-                "tok_s": said.tok_s,
+                "tok_s": said.value,
                 "tok_s_lo": said.lo,
                 "tok_s_hi": said.hi,
                 "why_not": said.why_not,
@@ -193,23 +193,23 @@ class Referee(Verb[JudgedEstimators]):
 
 def _answered_here(
     measured: Sequence[FieldRow], stages: Stages | None
-) -> tuple[list[JudgedRow], dict[str, Sequence[SpeedEstimate]]]:
+) -> tuple[list[JudgedRow], dict[str, Sequence[OneEstimate]]]:
     """The rows as questions, and what needs no other program."""
     from flashmoe_sim.field.asked import Traces, asked_of
-    from flashmoe_sim.field.estimators import SpeedEstimate, bytes_over_bandwidth, ours, told, untold
+    from flashmoe_sim.field.estimators import OneEstimate, bytes_over_bandwidth, ours, told, untold
     from flashmoe_sim.field.known import known_rows
     from flashmoe_sim.field.machine import machine_of
     from flashmoe_sim.field.model import model_of
 
     traces, known, progress = Traces(), known_rows(), stage(stages, OURS)
-    rows, answers = list[JudgedRow](), {name: list[SpeedEstimate]() for name in (*OWN, BYTES)}
+    rows, answers = list[JudgedRow](), {name: list[OneEstimate]() for name in (*OWN, BYTES)}
     for number, row in enumerate(measured, 1):
         asked = None
         try:
             asked = asked_of(row, traces)
             own = ours(asked)
         except BadInput as error:
-            own = (SpeedEstimate(why_not=str(error).removeprefix(f"{row.where}: ")),) * 2
+            own = (OneEstimate(why_not=str(error).removeprefix(f"{row.where}: ")),) * 2
         try:
             machine = machine_of(row)
             drafts = asked is not None and bool(asked.case.drafts)
@@ -217,7 +217,7 @@ def _answered_here(
         except BadInput as error:
             question, why = None, str(error).removeprefix(f"{row.where}: ")
         rows.append(JudgedRow(row, question, why, known.like(row)))
-        by_bytes = bytes_over_bandwidth(question) if question and not why else SpeedEstimate(why_not=why)
+        by_bytes = bytes_over_bandwidth(question) if question and not why else OneEstimate(why_not=why)
         for name, said in zip(answers, (*own, by_bytes), strict=True):
             answers[name].append(said)
         if progress is not None:
@@ -227,15 +227,15 @@ def _answered_here(
 
 def _answered_there(
     name: str, command: Sequence[str], rows: Sequence[JudgedRow], stages: Stages | None
-) -> tuple[str, list[SpeedEstimate]]:
+) -> tuple[str, list[OneEstimate]]:
     """The name of another program with its version, and what it answers."""
-    from flashmoe_sim.field.estimators import SpeedEstimate
+    from flashmoe_sim.field.estimators import OneEstimate
     from native_bridge.advisers.ask import advice
 
     asked = [one.question for one in rows if one.question is not None and not one.untold]
     said = advice(command, asked, progress=stage(stages, name))
     title = f"{name} {said.version}".strip()
-    return title, [said.by_id.get(one.row.id, SpeedEstimate(why_not=one.untold)) for one in rows]
+    return title, [said.by_id.get(one.row.id, OneEstimate(why_not=one.untold)) for one in rows]
 
 
 def _scored(found: JudgedEstimators) -> Iterable[Section]:
@@ -246,7 +246,7 @@ def _scored(found: JudgedEstimators) -> Iterable[Section]:
     if unseen[OURS]:
         rows = len(unseen[OURS])
         yield Section(f"{rows:,} rows" if rows > 1 else "One row", (_table(unseen, caption=" ".join(MEANING.split())),))
-        answering = {name: each for name, each in unseen.items() if any(one.estimate.tok_s for one in each)}
+        answering = {name: each for name, each in unseen.items() if any(one.estimate.value for one in each)}
         together = answered_by_all(answering) if answering else {}
         common = len(next(iter(together.values()), ()))
         if 0 < common < rows:

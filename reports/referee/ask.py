@@ -6,33 +6,47 @@ import csv
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from flashmoe_sim.cache import cache_root
 from flashmoe_sim.cli.progress import working
-from native_bridge.advisers.ask import advice
+from flashmoe_sim.field.estimators import Question
+from native_bridge.advisers.ask import MEMORY, SPEED, advice
 from native_bridge.advisers.table import ADVISERS, Adviser
 from reports.referee.estimators import ANSWERS
+from reports.referee.memory import KEPT, held
 from reports.referee.questions import questions
 
-COLUMNS = ("estimator", "id", "tok_s", "lo", "hi", "why_not")
+Line: TypeAlias = tuple[str, ...]
 VERSIONS = {"llmfit": "1.1.17", "modelscout-llm": "0.1.1", "moe-fit": "0.1.0", "llm-checker": "3.8.1"}
 OF_NPM = ("llm-checker",)
 
 
 def ask_all() -> None:
     """Ask every program every question, and write the answers. One that cannot be installed is named, and stops it."""
-    asked, rows = questions(), list[tuple[str, ...]]()
+    speeds, memory = list[Line](), list[Line]()
     for adviser in ADVISERS:
-        name = f"{adviser.name} {VERSIONS[adviser.name]}"
-        print(f"referee: {name}", file=sys.stderr)
-        with working(name) as progress:
-            said = advice(adviser.command(_program(adviser)), asked, progress=progress)
-        for which, one in said.by_id.items():
-            rows.append((name, which, *(f"{value:.4g}" if value else "" for value in one[:3]), one.why_not))
-    with ANSWERS.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows((COLUMNS, *rows))
+        command = adviser.command(_program(adviser))
+        speeds += _answers(adviser, command, questions(), SPEED)
+        memory += _answers(adviser, command, [one.question for one in held()], MEMORY)
+    _write(ANSWERS, ("estimator", "id", "tok_s", "lo", "hi", "why_not"), speeds)
+    _write(KEPT, ("estimator", "id", "gpu_gib", "why_not"), [(*line[:3], line[-1]) for line in memory])
+
+
+def _answers(adviser: Adviser, command: Sequence[str], asked: Sequence[Question], wants: str) -> Iterator[Line]:
+    name = f"{adviser.name} {VERSIONS[adviser.name]}"
+    print(f"referee: {name}, {wants}", file=sys.stderr)
+    with working(name) as progress:
+        said = advice(command, asked, wants=wants, progress=progress)
+    for which, one in said.by_id.items():
+        yield (name, which, *(f"{value:.4g}" if value else "" for value in one[:3]), one.why_not)
+
+
+def _write(path: Path, columns: Line, lines: Sequence[Line]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows((columns, *lines))
 
 
 def _program(adviser: Adviser) -> Path:

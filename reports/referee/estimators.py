@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from flashmoe_sim.field.estimators import Question, SpeedEstimate, bytes_over_bandwidth, on_paper
+from flashmoe_sim.field.estimators import OneEstimate, Question, bytes_over_bandwidth, on_paper
 from reports.field import first, residuals
 
 ANSWERS = Path(__file__).with_name("answers.csv")  # of other people's programs, as `python -m reports.referee ask` got
-Estimator: TypeAlias = Callable[[Question], SpeedEstimate]
+Estimator: TypeAlias = Callable[[Question], OneEstimate]
 
 
 def estimators() -> dict[str, Estimator]:
@@ -32,33 +32,33 @@ def estimators() -> dict[str, Estimator]:
     return ours | {name: partial(_recorded, rows) for name, rows in recorded().items()}
 
 
-def _left_out(own: dict[str, dict[str, Any]], what: str, question: Question) -> SpeedEstimate:
+def _left_out(own: dict[str, dict[str, Any]], what: str, question: Question) -> OneEstimate:
     """The printed answer, all fitted without the row's source or machine."""
     row = own[question["id"]]
-    return SpeedEstimate(*(row[f"{what}_{name}"] for name in ("tok_s", "lo", "hi")))
+    return OneEstimate(*(row[f"{what}_{name}"] for name in ("tok_s", "lo", "hi")))
 
 
-def _on_paper(own: dict[str, dict[str, Any]], question: Question) -> SpeedEstimate:
+def _on_paper(own: dict[str, dict[str, Any]], question: Question) -> OneEstimate:
     """The speed of the parts, without what published speeds say of the engine."""
     row = own[question["id"]]
     return on_paper(row["tok_s"], row["system"] or "")
 
 
-def before() -> dict[str, SpeedEstimate]:
+def before() -> dict[str, OneEstimate]:
     """What the commands answered before anything of a row was used, by its id."""
     rows = pl.read_csv(first.TABLE, infer_schema_length=None).filter(~pl.col("commit").is_in(first.OLD))
-    return {row["id"]: SpeedEstimate(row["tok_s"], row["lo"], row["hi"]) for row in rows.to_dicts()}
+    return {row["id"]: OneEstimate(row["tok_s"], row["lo"], row["hi"]) for row in rows.to_dicts()}
 
 
-def recorded() -> dict[str, dict[str, SpeedEstimate]]:
+def recorded() -> dict[str, dict[str, OneEstimate]]:
     """What other people's programs answered, by their name with the version, and the id of the question."""
-    found: dict[str, dict[str, SpeedEstimate]] = {}
+    found: dict[str, dict[str, OneEstimate]] = {}
     with ANSWERS.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             tok_s, lo, hi = (float(row[name]) if row[name] else None for name in ("tok_s", "lo", "hi"))
-            found.setdefault(row["estimator"], {})[row["id"]] = SpeedEstimate(tok_s, lo, hi, row["why_not"])
+            found.setdefault(row["estimator"], {})[row["id"]] = OneEstimate(tok_s, lo, hi, row["why_not"])
     return found
 
 
-def _recorded(rows: dict[str, SpeedEstimate], question: Question) -> SpeedEstimate:
-    return rows.get(question["id"], SpeedEstimate(why_not="not asked, or the row was seen before"))
+def _recorded(rows: dict[str, OneEstimate], question: Question) -> OneEstimate:
+    return rows.get(question["id"], OneEstimate(why_not="not asked, or the row was seen before"))

@@ -9,6 +9,7 @@ from flashmoe_sim.field.estimators import DEEPEST
 from flashmoe_sim.field.rows import WAYS
 from flashmoe_sim.field.scores import COLUMNS, MEANING, AnswerBeside, answered_by_all, cells, of_way, score
 from reports.pages import joined, table, wrapped
+from reports.referee import memory
 from reports.referee.estimators import estimators
 from reports.referee.questions import questions, seal
 
@@ -58,7 +59,7 @@ def markdown() -> str:
     found = outcomes()
     asked = next(iter(found.values()))
     everywhere = answered_by_all({name: each for name, each in found.items() if name not in (*FEW, UNSEEN)})
-    unseen = {one.question["id"] for one in found[UNSEEN] if one.estimate.tok_s}
+    unseen = {one.question["id"] for one in found[UNSEEN] if one.estimate.value}
     of_unseen = {
         name: [one for one in each if one.question["id"] in unseen]
         for name, each in found.items()
@@ -86,7 +87,7 @@ def markdown() -> str:
             f"### {way[:1].upper()}{way[1:]}",
             table(COLUMNS, _rows({name: of_way(each, way) for name, each in found.items()}), left=(0,)),
         ]
-    return wrapped(joined(*parts, FAIR))
+    return wrapped(joined(*parts, memory.section(), FAIR))
 
 
 def _rows(found: dict[str, list[AnswerBeside]]) -> Iterator[tuple[str, ...]]:

@@ -64,7 +64,7 @@ def test_what_is_no_answer_is_a_refusal(
     monkeypatch.setattr(ask, "SILENT_S", 0.5)
     monkeypatch.setattr(ask, "MOST_BYTES", 1 << 18)
     (answer,) = advice(program(script), [{"id": "one"}]).by_id.values()
-    assert answer.tok_s is None
+    assert answer.value is None
     assert answer.why_not.startswith(why)
 
 
@@ -79,7 +79,7 @@ def test_one_question_never_ends_the_others(program: Program, monkeypatch: pytes
         "2": "did not answer: ended with 7",
         "4": "did not answer: no answer in 1 s",
     }
-    assert {one[:3] for one in found.values() if one.tok_s} == {(25.5, 20, 30)}
+    assert {one[:3] for one in found.values() if one.value} == {(25.5, 20, 30)}
 
 
 def test_who_never_answers_is_started_three_times(program: Program, tmp_path: Path) -> None:
@@ -94,6 +94,18 @@ def test_what_was_measured_is_not_told(program: Program) -> None:
     told = 'print(json.dumps({"id": q["id"], "why_not": " ".join(sorted(q))}))'
     said = advice(program(EACH + f"\n    {told}"), [{"id": "one", "tok_s": 4.0, "source": "me", "gpu": ""}])
     assert said.by_id["one"].why_not == "gpu id"
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [('"gpu_gib": 7.5', 7.5), ('"tok_s": 7.5', None), ('"gpu_gib": "8 GB"', None)]
+)
+def test_memory_is_asked_for_by_the_same_protocol(line: str, value: float | None, program: Program) -> None:
+    script = (
+        f"import json\nq = json.loads(input())\nassert q['wants'] == 'gpu_gib'\nprint('{{\"id\": \"one\", {line}}}')"
+    )
+    answer = advice(program(script), [{"id": "one"}], wants=ask.MEMORY).by_id["one"]
+    assert answer.value == value
+    assert value or "which is no size in GiB" in answer.why_not
 
 
 def test_a_program_that_is_not_there_is_a_refusal() -> None:

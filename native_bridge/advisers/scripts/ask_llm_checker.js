@@ -32,12 +32,8 @@ function hardwareOf(question, selector) {
     return selector.normalizeHardwareProfile({ cpu: { architecture: 'x86_64' }, gpu, memory: { totalGB: question.ram_gib } });
 }
 
-function ask(question, selector) {
-    if (!['all_gpu', 'cpu_only'].includes(question.strategy)) {
-        return { why_not: 'knows a model whole in the memory of a GPU, or in RAM without one' };
-    }
-    const quant = nearestQuant(question);
-    const model = {
+function modelOf(question) {
+    return {
         name: question.model,
         family: 'row',
         paramsB: question.total_b,
@@ -49,8 +45,19 @@ function ask(question, selector) {
         ctxMax: 131072,
         tags: [],
         modalities: ['text'],
-        sizeByQuant: { [quant]: question.file_gib },
+        sizeByQuant: { [nearestQuant(question)]: question.file_gib },
     };
+}
+
+function ask(question, selector) {
+    if (!['all_gpu', 'cpu_only'].includes(question.strategy)) {
+        return { why_not: 'knows a model whole in the memory of a GPU, or in RAM without one' };
+    }
+    const quant = nearestQuant(question);
+    const model = modelOf(question);
+    if (question.wants === 'gpu_gib') {
+        return { gpu_gib: selector.estimateRequiredGB(model, quant, question.context) };
+    }
     const hardware = hardwareOf(question, selector);
     const budget = hardware.gpu.unified ? hardware.usableMemGB : hardware.gpu.vramGB || hardware.usableMemGB;
     const runtime = question.quant.startsWith('mlx') ? 'mlx' : 'llama.cpp';

@@ -58,6 +58,15 @@ def ask(question: dict[str, Any], folder: Path) -> tuple[float, float | None, fl
     return chosen["estimated_tps"], None, None
 
 
+def gpu_gib(question: dict[str, Any], folder: Path) -> float:
+    """The least memory of the placement's GPU; what it calls GB it compares with GiB of nvidia-smi."""
+    path = PATHS.get(question["strategy"])
+    if path is None:
+        raise Refused("knows no placement of its own kind")
+    chosen = next(one for one in _planned(question, folder)["run_paths"] if one["path"] == path)
+    return chosen["minimum"]["vram_gb"]
+
+
 def _planned(question: dict[str, Any], folder: Path) -> Any:
     (folder / "model.json").write_text(json.dumps([_model(question)]))
     hardware = {
@@ -72,7 +81,11 @@ def _planned(question: dict[str, Any], folder: Path) -> Any:
     )
     words = (PROGRAM, "--no-dashboard", "--profile", folder / "profiles" / "row.json", "--json", "plan", "row/row")
     done = subprocess.run(
-        [*words, "--context", str(CONTEXT), "--quant", nearest_quant(question, BITS)],
+        [
+            *words,
+            *("--context", str(question.get("context", CONTEXT)), "--quant", nearest_quant(question, BITS)),
+            *("--kv-quant", "q8_0" if question.get("kv_type") == "q8_0" else "fp16"),
+        ],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -121,4 +134,8 @@ if __name__ == "__main__":
         (here / "bin" / "nvidia-smi").write_text(SMI)
         (here / "bin" / "nvidia-smi").chmod(0o755)
         said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        answer_all(lambda question: ask(question, here), said.stdout.strip().removeprefix("llmfit "))
+        answer_all(
+            lambda question: ask(question, here),
+            said.stdout.strip().removeprefix("llmfit "),
+            lambda question: gpu_gib(question, here),
+        )

@@ -32,8 +32,30 @@ def ask(question: dict[str, Any]) -> tuple[float, float | None, float | None]:
         raise Refused("knows no experts on a drive, nor a placement of its own kind")
     if question["gpu"] and not question["gpu_gb_s"]:
         raise Refused("the bandwidth of the GPU is not known")
-    quant = nearest_quant(question, BITS_PER_WEIGHT)
-    model = ModelMetadata(
+    quant, model, hardware = nearest_quant(question, BITS_PER_WEIGHT), _model(question), _hardware(question)
+    fit = evaluate_hardware_fit(_memory(question), hardware)
+    if not fit.can_run:
+        raise Refused(f"does not run: {fit.fit_description}")
+    if fit.fit_type not in wanted:
+        raise Refused(f"places it otherwise: {fit.fit_type.value}")
+    speed = estimate_generation_speed(model, hardware, fit, quant)
+    return speed.estimated_tok_per_sec, *speed.speed_range_tok_per_sec
+
+
+def gpu_gib(question: dict[str, Any]) -> float:
+    if question["strategy"] != "all_gpu":
+        raise Refused("counts the memory of the whole model, wherever it is")
+    return _memory(question).total_required_gb
+
+
+def _memory(question: dict[str, Any]) -> Any:
+    quant, file = nearest_quant(question, BITS_PER_WEIGHT), round(question["file_gib"] * 2**30)
+    context = question.get("context", CONTEXT)
+    return estimate_model_memory(_model(question), quant, context, artifact=SimpleNamespace(file_size_bytes=file))
+
+
+def _model(question: dict[str, Any]) -> Any:
+    return ModelMetadata(
         id="row",
         display_name=question["model"],
         family="row",
@@ -43,15 +65,6 @@ def ask(question: dict[str, Any]) -> tuple[float, float | None, float | None]:
         architecture="MoE",
         is_moe=True,
     )
-    file = SimpleNamespace(file_size_bytes=round(question["file_gib"] * 2**30))
-    hardware = _hardware(question)
-    fit = evaluate_hardware_fit(estimate_model_memory(model, quant, CONTEXT, artifact=file), hardware)
-    if not fit.can_run:
-        raise Refused(f"does not run: {fit.fit_description}")
-    if fit.fit_type not in wanted:
-        raise Refused(f"places it otherwise: {fit.fit_type.value}")
-    speed = estimate_generation_speed(model, hardware, fit, quant)
-    return speed.estimated_tok_per_sec, *speed.speed_range_tok_per_sec
 
 
 def _hardware(question: dict[str, Any]) -> Any:
@@ -88,4 +101,4 @@ def _hardware(question: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    answer_all(ask, version("modelscout-llm"))
+    answer_all(ask, version("modelscout-llm"), gpu_gib)

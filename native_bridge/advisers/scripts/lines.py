@@ -13,8 +13,19 @@ class Refused(Exception):
     """The program has no answer; the text says why."""
 
 
-def answer_all(ask: Callable[[dict[str, Any]], tuple[float, float | None, float | None]], version: str) -> None:
-    """Print the version, and an answer to each question: tok_s, lo and hi, or why_not.
+Question = dict[str, Any]
+
+
+def _no_memory(question: Question) -> float:
+    raise Refused("says nothing of a GPU's memory")
+
+
+def answer_all(
+    ask: Callable[[Question], tuple[float, float | None, float | None]],
+    version: str,
+    gpu_gib: Callable[[Question], float] = _no_memory,
+) -> None:
+    """Print the version, and an answer to each question: tok_s, lo and hi; gpu_gib if that is wanted; or why_not.
 
     One question never ends the others.
     """
@@ -23,7 +34,10 @@ def answer_all(ask: Callable[[dict[str, Any]], tuple[float, float | None, float 
         question = json.loads(line)
         answer: dict[str, Any] = {"id": question["id"]}
         try:
-            answer |= dict(zip(("tok_s", "lo", "hi"), ask(question), strict=True))
+            if question.get("wants") == "gpu_gib":
+                answer["gpu_gib"] = gpu_gib(question)
+            else:
+                answer |= dict(zip(("tok_s", "lo", "hi"), ask(question), strict=True))
         except Refused as error:
             answer["why_not"] = str(error)
         except Exception as error:  # of a foreign program: its failure is an answer, too
