@@ -130,7 +130,7 @@ def _without_halves(value: Any) -> Any:
 
 def asker() -> Callable[[str], str] | None:
     """Asks the user for a text; None unless both ends are a terminal."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):  # it may be closed
         return None
     return lambda text: str(click.prompt(printable(text), err=True))
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from flashmoe_sim.field.asked import system_of
 from flashmoe_sim.field.engines import program
@@ -30,7 +31,7 @@ from flashmoe_sim.measured.learn import of_another
 from flashmoe_sim.measured.placement import DEFAULT_BATCH, DEFAULT_UBATCH
 from flashmoe_sim.measured.usable import Usable, usable
 from flashmoe_sim.measured.value import Measured
-from flashmoe_sim.measured.which import model_that_ran
+from flashmoe_sim.measured.which import known_model, model_that_ran
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
@@ -67,6 +68,13 @@ class Said:
     date: str = ""
     id: str = ""
     notes: str = ""
+
+
+class Group(NamedTuple):
+    """What measurements of one row have in common. depth: tokens in the context."""
+
+    alike: tuple[object, ...]
+    depth: int
 
 
 NEEDED = {  # by field of Said: what it is, for a question or an error
@@ -124,7 +132,14 @@ def _unplaced(one: Measured, said: Said) -> bool:
 
 
 def _model(said: Said) -> ModelGeometry | None:
-    return load_model(said.model) if said.model else None
+    """The model that a user says ran. Raises BadInput for one without a name that rows can have."""
+    if not said.model:
+        return None
+    model = load_model(said.model)
+    if model.base_name not in named_models():
+        what = f"--model {shown(said.model)}: {model.base_name} is none of `sim model list`, of which rows are"
+        raise UnknownName(what, advice="give the name of the model there, with its quantization")
+    return model
 
 
 def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[dict[str, str]], list[str]]:
@@ -137,18 +152,21 @@ def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[di
     if other := next(filter(None, (of_another(one, machine) for one in measured)), ""):
         raise Conflict(f"{other.partition('; ')[0]}; give its own --machine")
     model = _model(said)
-    groups, refused = defaultdict[object, list[Usable]](list), list[BadInput]()
-    for one in measured:
+    groups, refused = defaultdict[Group, list[Usable]](list), list[BadInput]()
+    for one in measured if model is None else _of_one_model(measured):
         placed = replace(one, system=said.system, unplaced="") if said.system and not one.system else one
         try:
             of = usable(replace(placed, engine=said.engine) if said.engine else placed, machine, model)
+            if model is not None and of.geometry.base_name != model.base_name:
+                what = f"{one.where}: says {shown(one.model)}, and --model is {model.base_name}"
+                raise Conflict(what, advice="leave out --model, or give the speed by hand")
         except BadInput as error:
             refused.append(error)
         else:
             groups[_group(of)].append(of)
     if not groups:
         raise refused[0]
-    written = [_cells(group, columns, said, day=day) for group in groups.values()]
+    written = [_cells(group, columns, said, day=day) for group in _with_their_prompts(groups)]
     base = said.id or _slug(said.source.rpartition("/")[2], written[0]["model"], written[0]["gpu"] or written[0]["cpu"])
     for number, cells in enumerate(written, 1):
         cells["id"] = base if len(written) == 1 else f"{base}-{number}"
@@ -158,12 +176,30 @@ def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[di
     return [{name: cells.get(name, "") for name in HEAD} for cells in written], [str(error) for error in refused]
 
 
-def _group(of: Usable) -> object:
+def _of_one_model(measured: Sequence[Measured]) -> list[Measured]:
+    """The measurements without their model's name, if all have one that nobody knows: a user has said which it is."""
+    if len({one.model for one in measured}) == 1 and not known_model(measured[0].model, measured[0].engine):
+        return [replace(one, model="") for one in measured]
+    return list(measured)
+
+
+def _group(of: Usable) -> Group:
     """What measurements of one row have in common; the systems of prompts say more, which rows do not."""
-    one, settings = of.measured, of.measured.settings
-    system = parse_system(one.system)
-    sizes = tuple(_sizes(system).items())
-    return of.geometry.name, system.name, sizes, one.depth, *(settings.get(name, "") for name in (*FLAGS, "ubatch"))
+    one, system = of.measured, parse_system(of.measured.system)
+    settings = tuple(one.settings.get(name, "") for name in (*FLAGS, "ubatch"))
+    return Group((of.geometry.name, system.name, *_sizes(system).items(), *settings), one.depth)
+
+
+def _with_their_prompts(groups: Mapping[Group, list[Usable]]) -> Iterator[list[Usable]]:
+    """The groups; a prompt that was read before an answer, as servers do, is of the answer's."""
+    after = {key: list(group) for key, group in groups.items()}
+    for key, group in groups.items():
+        for of in group if all(of.measured.prompt for of in group) else ():
+            answer = key._replace(depth=key.depth + (of.measured.tokens or 0))
+            if answer != key and answer in after:
+                after[answer].append(of)
+                after[key].remove(of)
+    return filter(None, after.values())
 
 
 def _varies(written: Iterable[Mapping[str, str]]) -> str:

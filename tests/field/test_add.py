@@ -23,6 +23,7 @@ from flashmoe_sim.machines.load import load_machine
 from reports.field.report import PUBLISHED, TABLES
 from tests.field.builders import row
 from tests.measured import bench
+from tests.native_bridge.conftest import MODEL
 
 MACHINE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4 + linux"
 SAID = ("--machine", MACHINE, "--source", "me/my-pc", "--url", "https://example.org/my-pc", "--date", "2026-11-20")
@@ -169,6 +170,24 @@ def test_llmfits_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert (one.model, one.engine, one.decode_tok_s) == ("gpt-oss-20b", "ollama", 30.2)
 
 
+def test_an_answer_has_its_prompt_and_a_user_says_which_model_a_file_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers time a prompt and the answer behind it, at other depths; the file's name means no known model."""
+    timings = {"prompt_n": 463, "prompt_per_second": 200.0, "predicted_n": 200, "predicted_per_second": 25.0}
+    response = {"model": "mine.gguf", "timings": timings | {"cache_n": 0}}
+    given, out = tmp_path / "response.json", tmp_path / "row.csv"
+    given.write_text(json.dumps(response))
+    words = (str(given), *SAID, "--system", "placed:cpu_layers=20", "--engine", "llama.cpp", "--out", str(out))
+    assert "(the file says 'mine.gguf')" in refused(capsys, *words)
+    assert main(["field", "add", *words, "--model", "qwen3-30b-a3b:q4_k_m"]) == 0
+    (one,) = read_rows(out)
+    assert (one.model, one.prompt_tok_s, one.decode_tok_s, one.context) == ("qwen3-30b-a3b", 200.0, 25.0, "463")
+    given.write_text(json.dumps(response | {"model": "gpt-oss-20b-mxfp4.gguf"}))
+    err = refused(capsys, *words, "--model", "qwen3-30b-a3b:q4_k_m", "--force")
+    assert "says 'gpt-oss-20b-mxfp4.gguf', and --model is qwen3-30b-a3b; leave out --model" in err
+
+
 MACHINES = [
     MACHINE,
     "2x rtx-3090 + epyc-7302 + 256GiB",
@@ -216,6 +235,8 @@ def test_a_row_is_read_as_the_machine_that_was_given(text: str, tmp_path: Path) 
         ),
         ((*SAID[:4], "--url", "my notes"), "source_url is 'my notes'; expected the address"),
         ((*SAID[:6], "--date", "20.11.2026"), "date is '20.11.2026'; expected the day"),
+        ((*SAID, "--model", str(MODEL)), "is none of `sim model list`, of which rows are; give the name"),
+        ((*SAID, "--model", "nobody-7b"), "unknown model"),
         ((*SAID, "--out", "row.txt"), "row.txt: expected a name that ends in .csv"),
     ],
 )
