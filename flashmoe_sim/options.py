@@ -46,6 +46,12 @@ def option_field(default: Default, metavar: str, help_: str, **details: Unpack[D
 
 Several: TypeAlias = str | Path | Iterable[str | Path]
 LENIENT = option("", "Skip malformed lines and count them, instead of stopping.", on_command_line=True)
+ONLINE = option(
+    "",
+    "Read the header of an unknown repository on Hugging Face: config.json, or the first MiB of its GGUF file; never "
+    "done without this.",
+    on_command_line=True,
+)
 FORCE = option("", "Overwrite existing files.", on_command_line=True)
 MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
 OBJECTIVE = option(
@@ -56,7 +62,8 @@ OBJECTIVE = option(
 PROMPT_TOKENS = option("P", "Tokens of the prompt, for --objective.", least=1)
 ANSWER_TOKENS = option("N", "Tokens of the answer, for --objective both.", least=1)
 MEMORY = "Context and memory"  # a group of options
-MODEL = option("SPEC", "The model: a repository, GGUF file, config.json, sidecar or name.")
+NAMES_MODEL = "SPEC"  # what stands for the value of every option that takes a model's name
+MODEL = option(NAMES_MODEL, "The model: a repository, GGUF file, config.json, sidecar or name.")
 
 MEASURED = option(
     "FILE|SPEED",

@@ -44,6 +44,7 @@ from tests.support import document, refused
 
 ONLY_IN_A_TERMINAL = {
     "full",
+    "online",
     "out",
     "to",
     "save",

@@ -32,12 +32,15 @@ SOURCES = [path for folder in ("flashmoe_sim", "native_bridge") for path in sort
 FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # (file, name): why that one is right
 KNOWN = {
+    ("flashmoe_sim/io/fetch.py", "import http"),  # only with --online: tests/geometry/test_online.py
+    ("flashmoe_sim/io/fetch.py", "import urllib"),
     ("flashmoe_sim/outside.py", ".exec_module"),  # the user's own policy, by the name that was typed
     ("flashmoe_sim/sweep/cluster.py", "import pickle"),  # passes, on a worker that was started for it
     ("flashmoe_sim/sweep/cluster.py", "import cloudpickle"),
     ("flashmoe_sim/trace/source.py", "import zipfile"),  # members of bounded size, into memory
     ("native_bridge/capture/server.py", "import socket"),  # to end an answer that drips
     ("native_bridge/capture/server.py", "import http"),  # the server that was named
+    ("flashmoe_sim/geometry/online.py", "import urllib"),  # to quote an address
     ("native_bridge/capture/server.py", "import urllib"),
     ("native_bridge/capture/transformers.py", ".eval"),  # torch's: a model that is not trained
     ("native_bridge/llama_server.py", "import socket"),  # the server that it started

@@ -21,11 +21,13 @@ from flashmoe_sim.cli.common import (
     json_option,
     lenient_option,
     message,
+    online_option,
     print_json,
     print_sections,
     stoppable,
 )
-from flashmoe_sim.cli.workload import load_workload, read_long, read_trace, with_trace
+from flashmoe_sim.cli.workload import load_workload, read_long, read_online, read_trace, with_trace
+from flashmoe_sim.options import NAMES_MODEL, MemoryOptions
 from flashmoe_sim.question import in_order
 from flashmoe_sim.verbs.base import DrawnVerb
 
@@ -46,11 +48,26 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     """The command of a verb."""
     takes = signature(verb.run).parameters
     writes = (_out_option(verb), force_option) if verb.writes else ()
-    options = [_of_verb(verb), *writes, *(lenient_option,) * verb.reads, json_option]
+    models = _naming_models(verb)
+    options = [
+        _of_verb(verb),
+        *writes,
+        *(lenient_option,) * verb.reads,
+        *(online_option,) * bool(models),
+        json_option,
+    ]
 
     def command(
-        question: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
+        question: Any,
+        *,
+        as_json: bool,
+        lenient: bool = False,
+        online: bool = False,
+        out: Path | None = None,
+        force: bool = False,
     ) -> None:
+        if online:
+            read_online(getattr(question, name) for name in models)
         if out is not None:
             _refuse_out(out, verb, force=force)
         question.check()
@@ -131,6 +148,15 @@ _help_all = click.option(
     callback=_show_all,
     help="Show every option, and exit.",
 )
+
+
+def _naming_models(verb: type[Verb[Any]]) -> list[str]:
+    """The fields that may hold a model's name; a verb of real systems takes one in the place of a trace too."""
+    return [
+        item.name
+        for item in in_order(verb)
+        if item.metadata["metavar"] == NAMES_MODEL or (item.name == "trace" and issubclass(verb, MemoryOptions))
+    ]
 
 
 def _groups(verb: type[Verb[Any]]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import click
 
 from flashmoe_sim.io.errors import Terminated
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
-from flashmoe_sim.options import FORCE, LENIENT
+from flashmoe_sim.options import FORCE, LENIENT, ONLINE
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section, Table
@@ -35,6 +35,7 @@ KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not brea
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 force_option = click.option("--force", is_flag=True, help=FORCE["help"])
+online_option = click.option("--online", is_flag=True, help=ONLINE["help"])
 lenient_option = click.option("--lenient", is_flag=True, help=LENIENT["help"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,26 @@ def read_long(trace: str, *, lenient: bool = False, hints: Hints | None = None) 
         for note in long.head.notes:
             message(f"{trace}: {note}")
         yield LongTrace(long.head, read)
+
+
+def read_online(given: Iterable[Any]) -> None:
+    """Read the headers of the repositories among models and traces that nothing here knows, with progress and a line.
+
+    Raises BadInput and SimError like `online.read_repository`.
+    """
+    from flashmoe_sim.cli.progress import over_bytes
+    from flashmoe_sim.geometry.load import load_model, look_online, may_be_online
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.sizes import size
+
+    names = [name.strip() for text in given if isinstance(text, str) for name in text.split(",")]
+    for name in filter(may_be_online, dict.fromkeys(names)):
+        try:
+            load_model(name)
+        except BadInput:
+            with over_bytes(f"reading {name}", 0) as advance:
+                _, count_bytes = look_online(name, progress=advance)
+            message(f"{name}: read {size(count_bytes)} from Hugging Face")
 
 
 def with_trace(question: Any, *, lenient: bool) -> Any:

@@ -11,7 +11,7 @@ from flashmoe_sim.geometry.gguf_header import ENOUGH_BYTES, Header, read_header
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, shown
 
 MOST_NAMED = 4
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 class GgufFile(NamedTuple):
@@ -49,13 +49,13 @@ def read_files(path: Path, *, cut: bool = False) -> tuple[GgufFile, ...]:
 
 def stem(path: Path) -> str:
     """The name of a model's file without the suffix of a split."""
-    named = _SHARD.fullmatch(path.name)
+    named = SHARD.fullmatch(path.name)
     return named[1] if named else path.stem
 
 
 def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
     """All files of a split model, in order."""
-    named = _SHARD.fullmatch(path.name)
+    named = SHARD.fullmatch(path.name)
     count = int(named[3]) if named else 1
     _check_split(path, given, int(named[2]) if named else 1, count)
     names = [f"{named[1]}-{number:05}-of-{named[3]}.gguf" for number in range(1, count + 1)] if named else [path.name]

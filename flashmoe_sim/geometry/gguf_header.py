@@ -33,6 +33,10 @@ _MOST_HEADER = 1 << 30  # a header that would be longer is damaged, not cut
 Value = int | float | bool | str
 
 
+class HeaderCut(Malformed):
+    """The file ends within its header."""
+
+
 class Tensor(NamedTuple):
     """One tensor of the list: dimensions (the contiguous one first), storage type, bytes and place.
 
@@ -155,7 +159,9 @@ class _Reader:
             f"its header is cut: get the first {first >> 20} MiB (curl -L -r 0-{first - 1} -o {self.path.name} URL)"
         )
         found = f"{found} at byte {self.size}"
-        return self.wrong(at, found, advice=advice if max(reaches, first) <= _MOST_HEADER else _AGAIN)
+        if max(reaches, first) > _MOST_HEADER:
+            return self.wrong(at, found, advice=_AGAIN)
+        return HeaderCut(f"{self.path}: at byte {at}: {found}", advice=advice)
 
     def _skip(self, length: int) -> None:
         if length > self.size - self.at:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from flashmoe_sim.geometry.names import (
 )
 from flashmoe_sim.geometry.no_model import check_model_file, check_model_folder
 from flashmoe_sim.geometry.pruned import with_experts
+from flashmoe_sim.geometry.repository import NOT_HUGGING_FACE, place_of
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
 from flashmoe_sim.io.errors import BadInput, Missing, UnknownName, Unusable, shown
@@ -34,10 +36,12 @@ from flashmoe_sim.io.sizes import exact_size, given_size
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|latest")  # the tag of a model with its size
 SAME_SHOWN, MOST_OFF = 0.03, 0.15  # how far the size that a page shows is from a quantization's
 MOST_ALIKE = 3  # known models that are named for one of their sizes
-NOT_HUGGING_FACE = frozenset({"ai", "library"})  # owners of Docker's and Ollama's
 
 
-def load_model(spec: str | Path) -> ModelGeometry:
+read_online = dict[str, ModelGeometry]()  # by text: what this process has read of repositories
+
+
+def load_model(spec: str | Path, *, online: bool = False) -> ModelGeometry:
     """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
 
     A `config.json` of transformers, or a folder with one, gives the model's dimensions.
@@ -45,8 +49,41 @@ def load_model(spec: str | Path) -> ModelGeometry:
     The name of a known model always means that model; write `./name` for a folder with the same name. Whatever names
     no file is read as people write models: a repository with or without `:quantization`, a file that is not there,
     `name@103GB`.
+    online: if no file and no table knows it, read the header of the repository of Hugging Face that it names, and
+        nothing else: config.json, or the beginning of a GGUF file.
     Raises BadInput if it is none of these, or is damaged.
     """
+    if isinstance(spec, str) and spec in read_online:
+        return read_online[spec]
+    try:
+        return _known(spec)
+    except BadInput as error:
+        if not may_be_online(spec):
+            raise
+        if not online:
+            raise type(error)(f"{error}; --online reads its header on Hugging Face") from None
+    return look_online(str(spec))[0]
+
+
+def may_be_online(spec: str | Path) -> bool:
+    """Whether a text that nothing here knows may be a repository of Hugging Face."""
+    return isinstance(spec, str) and not os.path.lexists(spec) and place_of(spec) is not None
+
+
+def look_online(spec: str, *, progress: Callable[[int], None] = lambda count_bytes: None) -> tuple[ModelGeometry, int]:
+    """The model of a repository of Hugging Face, for every later `load_model` too, and the bytes that were read.
+
+    progress: called with the bytes that came. Raises BadInput and SimError like `online.read_repository`.
+    """
+    from flashmoe_sim.geometry.online import read_repository
+
+    model, count_bytes = read_repository(spec, progress=progress)
+    read_online[spec] = model
+    return model, count_bytes
+
+
+def _known(spec: str | Path) -> ModelGeometry:
+    """The geometry of what is here, or in the table."""
     if isinstance(spec, str) and is_name(spec):
         return _named(spec)
     path = Path(spec)

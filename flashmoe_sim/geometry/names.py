@@ -116,7 +116,7 @@ _GIVEN = (  # where a command names its model
 _OLLAMAS = re.compile(r"([\w.-]+):latest")
 _PROGRAMS = re.compile(r"\b(?:ik_)?llama\.cpp\b", re.IGNORECASE)
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
+WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
 _SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+|-split-[a-z])?$|\.safetensors$|-\d{5}-of-\d{5}(?=\.|$)", re.IGNORECASE)
 _PARTS = re.compile(r"[/\\:]")
 # What browsers and downloaders add to the name of a file.
@@ -240,7 +240,7 @@ def asked(text: str) -> Asked | None:
     )
     size_bytes = None
     if at:
-        as_quant = quantizations_in(_WORD.findall(size_text.lower()))
+        as_quant = quantizations_in(WORD.findall(size_text.lower()))
         if as_quant and not quant and not re.match(r"\s*[\d.]+\s*[kmgt]i?b", size_text.lower()):
             quant = as_quant[0].name  # LM Studio's model@quantization
         else:
@@ -319,7 +319,7 @@ def means_model(text: str) -> bool:
 
 def of_these_sizes(text: str) -> list[str]:
     """The known models whose names have the sizes of a text, in all and of a token, as 35B-A3B; none without both."""
-    words = _WORD.findall(text.lower())
+    words = WORD.findall(text.lower())
     given = {
         f"-{whole}-{part}" for whole, part in pairwise(words) if _TOTAL.fullmatch(whole) and _ACTIVE.fullmatch(part)
     }
@@ -334,13 +334,13 @@ def _sizes_b(model: NamedModel) -> tuple[float, float]:
 
 def plain_quantization(text: str) -> str:
     """The plain name of a quantization as people write it: `ud-q4_k_xl` for `UD-Q4_K_XL`; another text as it is."""
-    found = quantizations_in(_WORD.findall(text.lower()))
+    found = quantizations_in(WORD.findall(text.lower()))
     return found[0].name if len(found) == 1 else text.lower()
 
 
 def says_quantization(text: str) -> bool:
     """Whether a word of a text is a quantization."""
-    return bool(quantizations_in(_WORD.findall(text.lower())))
+    return bool(quantizations_in(WORD.findall(text.lower())))
 
 
 def _owner(plain: str) -> str:
@@ -361,7 +361,7 @@ def _words(parts: list[str]) -> tuple[list[str], list[int]]:
     words: list[str] = []
     starts: list[int] = []
     for number, part in enumerate(parts):
-        its = _WORD.findall(_SPLIT.sub("", _SPLIT.sub("", part)))
+        its = WORD.findall(_SPLIT.sub("", _SPLIT.sub("", part)))
         words += its
         starts += [number] * len(its)
     return words, starts
@@ -373,7 +373,7 @@ def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
     given = {**_MORE, **model_names()}
     for name, model in list(given.items()):
         whole = re.sub(r"-a\d+(?:\.\d+)?b$", "", name)
-        if any(map(_says_total, _WORD.findall(whole))):
+        if any(map(_says_total, WORD.findall(whole))):
             given.setdefault(whole, model)
     spelt = {_letters(name): (name, model) for name, model in given.items()}
     for letters, (name, model) in list(spelt.items()):
@@ -385,7 +385,7 @@ def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
 
 
 def _letters(name: str) -> str:
-    return "".join(_WORD.findall(name))
+    return "".join(WORD.findall(name))
 
 
 def _families(words: list[str]) -> list[_Match]:
@@ -409,7 +409,7 @@ def _experts(text: str, chosen: _Match, words: list[str]) -> int:
         return 0
     model = named_models()[chosen.model]
     counts = {int(count[1]) for word in words if (count := _EXPERTS.fullmatch(word))}
-    others = set(words) - set(_WORD.findall(chosen.name))
+    others = set(words) - set(WORD.findall(chosen.name))
     totals = {float(found[1]) * (1000 if found[2] == "t" else 1) for found in map(_TOTAL.fullmatch, others) if found}
     smaller = {total for total in totals if not _near(total, _sizes_b(model)[0], 1 - PRUNED_LEAST)}
     if len(counts) == 1 and not smaller and model.top_k <= min(counts) < model.experts:
@@ -509,7 +509,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
             raise _unsure(text, f"is {_NO_MODEL[word]} of {chosen.name}; give the model itself")
     if "latest" in words:
         left = [*left, *filter(None, [OLLAMA.get(chosen.name)])]
-    sized = any(_says_total(word) for word in _WORD.findall(chosen.name))
+    sized = any(_says_total(word) for word in WORD.findall(chosen.name))
     weights_b, active_b = _sizes_b(model)
     unknown = []
     pruned = _PRUNED & set(words)

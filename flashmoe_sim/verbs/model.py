@@ -15,7 +15,7 @@ from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
 from flashmoe_sim.io.sections import Item, Section, Table
 from flashmoe_sim.io.sizes import GIB, MIB, size
-from flashmoe_sim.options import option, option_field
+from flashmoe_sim.options import NAMES_MODEL, option, option_field
 from flashmoe_sim.verbs.base import Verb
 
 SMALLEST_BANK = 16
@@ -91,7 +91,7 @@ class ShowModel(Verb[ModelGeometry]):
              sim model show kimi-k2.5:q4_k_m --json
     """
 
-    spec: str = field(kw_only=False, metadata=option("SPEC", "", positional=True))
+    spec: str = field(kw_only=False, metadata=option(NAMES_MODEL, "", positional=True))
     io_split: int = option_field(
         4,
         "N",
