@@ -134,7 +134,8 @@ terminus speciale mtp native merged original final fixed latest new from by the 
 quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski ubergarm
 mradermacher ds4 lmstudio community nvidia google zai org thudm ibm granite microsoft baidu cerebras inference only
 meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
-split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote liquidai allenai inclusionai
+split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote hilab liquidai allenai
+inclusionai
 """
 _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 # Words of fine-tunes that keep every dimension.

@@ -12,6 +12,7 @@ import pytest
 
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
 from flashmoe_sim.geometry.graph import UNKNOWN
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import (
     DENSE_ESTIMATED,
     NEAR_DUPLICATE,
@@ -25,11 +26,20 @@ from flashmoe_sim.geometry.named import (
 from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.trace import load_trace
 
+REPOSITORIES = {name: model.repository for name, model in named_models().items() if model.repository}
 GB, GIB, MIB, KIB = 10**9, 2**30, 2**20, 2**10
 
 
 def expert_bytes(model: ModelGeometry) -> list[int]:
     return [layer.expert_bytes for layer in model.layers.values()]
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_the_repository_of_a_model_has_it(name: str) -> None:
+    """By its name; each downloads with the line of an answer."""
+    spec = f"{REPOSITORIES[name]}:{named_models()[name].default.upper()}"
+    model = load_model(spec)
+    assert (model.base_name, model.repository) == (name, spec)
 
 
 def weight(model: ModelGeometry) -> int:
