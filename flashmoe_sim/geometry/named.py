@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
@@ -396,10 +396,12 @@ def is_listed(spec: str) -> bool:
     return name in named_models() and quant_name in named_models()[name].quants
 
 
-def quantizations(model: ModelGeometry, others: Iterable[str] = ()) -> list[ModelGeometry]:
+def quantizations(
+    model: ModelGeometry, others: Iterable[str] = (), *, only: Container[str] | None = None
+) -> list[ModelGeometry]:
     """A named model in the quantizations that the table lists, the largest first; none for any other model.
 
-    others: names of more, of which those count that have a recipe.
+    others: names of more, of which those count that have a recipe. only: the names that are wanted; by default all.
     """
     from flashmoe_sim.geometry.recipes import known
 
@@ -408,6 +410,7 @@ def quantizations(model: ModelGeometry, others: Iterable[str] = ()) -> list[Mode
     if model.gguf or entry is None or quant_name != model.quant:
         return []
     names = [*entry.quants, *(one for one in others if one not in entry.quants and known(entry, one))]
+    names = [one for one in names if only is None or one in only]
     return sorted((named_model(f"{name}:{one}") for one in names), key=file_bytes, reverse=True)
 
 

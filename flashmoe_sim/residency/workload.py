@@ -57,6 +57,14 @@ class Workload:
         """A workload is pickled as its trace and model; the rest is computed again by the receiver."""
         return Workload, (self.trace.with_(), self.geometry)
 
+    def of_file(self, geometry: ModelGeometry) -> Workload:
+        """The same trace with another file of the same model; what is worked out of the trace alone is shared."""
+        other = Workload(self.trace, geometry, self.first_call)
+        for name in ("_ahead", "_working", "_profiles", "_unions"):
+            object.__setattr__(other, name, getattr(self, name))
+        vars(other).update({name: vars(self)[name] for name in ("layer_pools", "global_pools") if name in vars(self)})
+        return other
+
     @cached_property
     def content_id(self) -> str:
         """A hash of all that a replay can read; workloads read from equal files have equal hashes."""

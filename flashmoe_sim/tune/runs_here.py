@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.schema import RUNS_HERE
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import Compared, Replays, at_setting
 from flashmoe_sim.systems.fits import why_none_fits
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth import synthesize
@@ -32,6 +32,7 @@ from flashmoe_sim.tune.smaller import TRIED_REFS
 USUAL = ("q8_0", "q6_k", "q5_k_m", "ud-q4_k_xl", "q4_k_m", "q3_k_m", "ud-q2_k_xl", "q2_k")
 GOOD_TOK_S = 10.0
 SLOWEST_TOK_S = 1.0  # what is slower does not run
+MUCH_SLOWER = 0.9  # of the speed of a larger cache
 LIKELY = 2 / 3  # share of the draws
 PLAIN_TOKENS = 32
 WORKERS = 2  # more would wait for the interpreter
@@ -149,9 +150,16 @@ def usual_files(name: str) -> list[ModelGeometry]:
     and there are none."""
     default = named_model(name)
     others = USUAL if default.quant in USUAL else ()  # else its own four bits, of which recipes make nothing smaller
-    known = [one for one in quantizations(default, others) if one.format == "gguf"]
-    usual = [one for one in known if one.quant in (*USUAL, default.quant)]
-    return usual or [default]
+    known = quantizations(default, others, only=(*USUAL, default.quant))
+    return [one for one in known if one.format == "gguf"] or [default]
+
+
+class _Tried(NamedTuple):
+    """A file on the machine. plain: a trace in which all experts are equally likely. replays: of that trace."""
+
+    case: Case
+    plain: Workload
+    replays: Replays
 
 
 @dataclass(frozen=True)
@@ -170,55 +178,71 @@ class _Asked:
     def of(self, name: str) -> RunsHere:
         """The model in the largest file that reaches the speed, else in its smallest one."""
         files = usual_files(name)
-        plain, known = prepare(_equally_likely(files[0]), files[0]), dict[str, tuple[Case, Compared]]()
+        plain, known = prepare(_equally_likely(files[0]), files[0]), dict[str, _Tried]()
+
+        def tried(file: ModelGeometry) -> _Tried:
+            if file.name not in known:
+                known[file.name] = _Tried(self.case_of(file), plain.of_file(file), {})
+            return known[file.name]
 
         def reaches(file: ModelGeometry) -> bool:
             """Whether systems that choose no experts do; a smaller file reaches what a larger one does."""
-            case = self.case_of(file)
-            known[file.name] = case, self._placed(case, replace(plain, geometry=file))
-            return (known[file.name][1].tok_s or 0.0) >= self.at_least_tok_s
+            return self._reaches(tried(file))
 
         for file in files[bisect_left(files, True, hi=len(files) - 1, key=reaches) :]:
-            if file.name not in known:
-                reaches(file)
-            answer = self._answer(*known[file.name], replace(plain, geometry=file))
+            answer = self._answer(tried(file))
             if answer.how == WELL:
                 break
         return answer
 
-    def _placed(self, case: Case, workload: Workload) -> Compared:
-        """The fastest of the systems that choose no experts, at the size of its own rule and without its interval."""
-        found = _at_own_sizes(workload, case, [one for one in _at_hand(self.systems, case) if not one.caches])
+    def _reaches(self, tried: _Tried) -> bool:
+        """Whether the fastest of the systems that choose no experts reaches the speed; the others need not be timed."""
+        found = []
+        for one in self._placed(tried):
+            if not one.tight and (one.tok_s or 0.0) >= self.at_least_tok_s:
+                return True
+            found.append(one)
+        return (self._fastest(found).tok_s or 0.0) >= self.at_least_tok_s
+
+    def _placed(self, tried: _Tried) -> Iterator[Compared]:
+        """Systems that choose no experts, each at the size of its own rule and without its interval."""
+        systems = [one for one in _at_hand(self.systems, tried.case) if not one.caches]
+        return _at_own_sizes(tried.plain, tried.case, systems, tried.replays)
+
+    def _fastest(self, found: Sequence[Compared]) -> Compared:
+        """The fastest that is not tight, if any is not."""
         ran = [one for one in found if not one.tight] or found
         return max(ran, key=lambda one: one.tok_s or 0.0) if ran else Compared(self.systems[0], NOTHING)
 
-    def _answer(self, case: Case, placed: Compared, plain: Workload) -> RunsHere:
+    def _answer(self, tried: _Tried) -> RunsHere:
         """What an answer names first, from a trace only if experts that are used more often than others matter.
 
         They do to caches and to what is read from storage.
         """
-        systems, reads = _at_hand(self.systems, case), _reads(placed)
-        if reads and (placed.tok_s or 0.0) * MORE_LIKELY < self.slowest_tok_s:
-            return self._too_slow(case, placed)
-        caches = [one for one in systems if one.caches and not why_none_fits(case, one)] if placed.mapped_bytes else []
+        case, plain, placed = tried.case, tried.plain, list(self._placed(tried))
+        best = self._fastest(placed)
+        systems, reads = _at_hand(self.systems, case), _reads(best)
+        if reads and (best.tok_s or 0.0) * MORE_LIKELY < self.slowest_tok_s:
+            return self._too_slow(case, best)
+        caches = [one for one in systems if one.caches and not why_none_fits(case, one)] if best.mapped_bytes else []
         workload, borrowed = plain, False
         if reads or caches:
             own = bundled(case.model)
             (workload, _), borrowed = own or borrow(case.model), own is None
         part = stretch(workload, TRIED_REFS)
-        found = _at_own_sizes(part if reads else plain, case, [one for one in systems if not one.caches])
+        found = list(_at_own_sizes(part, case, [one for one in systems if not one.caches])) if reads else placed
         found += [_at_best_size(part, case, one) for one in caches]
         most = max((one.tok_s or 0.0 for one in found), default=0.0)
         if most * OF_STRETCH < self.slowest_tok_s:
-            return self._too_slow(case, placed)
+            return self._too_slow(case, best)
         placed_tok_s = max((one.tok_s or 0.0 for one in found if not one.system.caches), default=0.0)
         least = {False: WORTH * placed_tok_s, True: placed_tok_s}  # a cache that is slower is not named first
         near = [one for one in found if one.tok_s is not None and one.tok_s >= least[one.system.caches]]
         sure = []
         for one in near:
-            on = workload if one.system.caches or _reads(one) else plain
-            sure.append(at_setting(on, case, one.system, borrowed=borrowed))
-        return self.row(case.model, first(sure, case, Objective()) or placed)
+            on, replays = (workload, None) if one.system.caches or _reads(one) else (plain, tried.replays)
+            sure.append(at_setting(on, case, one.system, borrowed=borrowed, replays=replays))
+        return self.row(case.model, first(sure, case, Objective()) or best)
 
     def _too_slow(self, case: Case, found: Compared) -> RunsHere:
         return self.row(case.model, replace(found, tok_s=None, why_not=found.why_not or TOO_SLOW))
@@ -250,22 +274,35 @@ def _at_hand(systems: Sequence[System], case: Case) -> list[System]:
     return [one for one in common if not one.changes_text(case) and not one.why_not(case)]
 
 
-def _at_own_sizes(workload: Workload, case: Case, systems: Iterable[System]) -> list[Compared]:
-    """Each system at the size of its own rule, without its interval; without those behind another one that runs."""
-    found = dict[str, Compared]()
+def _at_own_sizes(
+    workload: Workload, case: Case, systems: Iterable[System], replays: Replays | None = None
+) -> Iterator[Compared]:
+    """Each system at the size of its own rule, without its interval; without those behind another one that runs.
+
+    replays: of the workload; new ones are added.
+    """
+    ran = set[str]()
     for system in systems:
-        if system.behind in found and found[system.behind].tok_s is not None:
+        if system.behind in ran:
             continue
         try:
-            found[system.name] = at_setting(workload, case, system.sized(case), interval=False)
+            found = at_setting(workload, case, system.sized(case), interval=False, replays=replays)
         except BadInput as error:
-            found[system.name] = Compared.refused(system, error)
-    return list(found.values())
+            found = Compared.refused(system, error)
+        if found.tok_s is not None:
+            ran.add(system.name)
+        yield found
 
 
 def _at_best_size(workload: Workload, case: Case, system: System) -> Compared:
-    """The system at its best size, without its interval."""
-    tried = [at_setting(workload, case, one, interval=False) for one in system.at_each_size(case)]
+    """The system at its best size, without its interval: from the largest size down to one that is much slower."""
+    tried, fastest_tok_s = list[Compared](), 0.0
+    for one in reversed(system.at_each_size(case)):
+        tried.insert(0, at_setting(workload, case, one, interval=False))
+        tok_s = None if tried[0].tight else tried[0].tok_s
+        if tok_s is not None and tok_s < MUCH_SLOWER * fastest_tok_s:
+            break
+        fastest_tok_s = max(fastest_tok_s, tok_s or 0.0)
     return pick(tried, Objective()) or tried[0]
 
 
