@@ -48,6 +48,7 @@ MINOR = option(
     "half@4 (half the bytes), or by gate weight: drop@0.05. What that does to the text is not known.",
 )
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, parts, or this.")
+MACHINES = option("X,X", "The machines to time: names from `sim machine list`, files, or parts.")
 
 IN_CHUNKS = option("", "For traces larger than memory: unpack TRACE into temporary files.", on_command_line=True)
 
@@ -106,9 +107,7 @@ class SweepOptions(SeveralOptions, ConditionOptions):
     warm: str | None = field(default=None, metadata=WARM)
     minor: str | None = field(default=None, metadata=MINOR)
     io_split: int = field(default=4, metadata=IO_SPLIT)
-    machine: OneMachine | Iterable[OneMachine] | None = option_field(
-        None, "X,X", "The machines to time: names from `sim machine list`, files, or parts."
-    )
+    machine: OneMachine | Iterable[OneMachine] | None = field(default=None, metadata=MACHINES)
     measured: Several = field(default=(), metadata=MEASURED)
 
 

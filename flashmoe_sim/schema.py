@@ -155,6 +155,7 @@ JUDGED = (
     *(column for column in IDENTITY if column.name in ("bank", "policy", "prefetch")),
     Column("against", "str", "", "policy that it is judged against, in the same bank"),
     *(column for column in IDENTITY if column.name == "contract"),
+    *(column for column in TIMING if column.name == "machine"),
     *(column for column in COUNTS if column.name == "hit_rate"),
     Column("more_hits", "float", "1", "hit_rate minus the hit rate of `against`"),
     Column("more_hits_lo", "float", "1", "lower end of its interval; null if too few steps are known"),
@@ -170,7 +171,7 @@ JUDGED = (
         "float",
         "1",
         "chance of a gain this large if there is none, without a machine of such a difference in hits; corrected for "
-        "all policies and banks",
+        "all policies, banks and machines",
     ),
 )
 

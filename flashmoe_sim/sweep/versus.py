@@ -30,11 +30,12 @@ Conditioned = Callable[[Setup, ModelGeometry | None], Conditions]
 class Versus:
     """One policy against another in a bank: on one trace, or the mean over several.
 
-    trace: its name; None for the mean. traces: the number of traces. against: the other policy.
+    trace: its name; None for the mean. traces: the number of traces. against: the other policy. machine: of the
+        seconds; None without one.
     points: the difference of the hit rates, as a share. log_gain: the logarithm of how many times as fast it decodes;
     None without a machine. ahead, faster: traces on which it hits more, and on which it is faster.
-    p: the chance of a gain this large if there is none, or without a machine of such points; corrected for all policies
-        and banks that are judged together.
+    p: the chance of a gain this large if there is none, or without a machine of such points; corrected for all
+        policies, banks and machines that are judged together.
     """
 
     trace: str | None
@@ -47,6 +48,7 @@ class Versus:
     tok_s: float | None
     ahead: int
     faster: int | None
+    machine: str | None = None
     p: float = math.nan
 
     def as_row(self, confidence: float) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class Versus:
             "prefetch": self.setup.prefetch.spec,
             "against": self.against,
             "contract": self.setup.contract,
+            "machine": self.machine,
             "hit_rate": self.hit_rate,
             "more_hits": self.points.value,
             "more_hits_lo": known(lo),
@@ -109,7 +112,7 @@ def versus(
     setups: Sequence[Setup],
     against: Mapping[str, Setup],
     *,
-    machine: Machine | None = None,
+    machines: Sequence[Machine] = (),
     conditions: Conditioned | None = None,
     skip_steps: int = 0,
     left_out: list[LeftOut],
@@ -117,6 +120,7 @@ def versus(
 ) -> list[Versus]:
     """Every setup against the other policy in the same bank: a row for each trace, then the means over several traces.
 
+    With machines there is a row for each; one replay serves them all.
     against: the other policy's setup by the text of the bank. skip_steps: steps at the beginning of each trace that do
     not count. left_out: receives banks that do not fit a trace.
     Raises BadInput if no bank fits any trace, or a trace has no more steps than are skipped.
@@ -126,7 +130,7 @@ def versus(
     done = 0
     for workload in workloads:
         request = requests_of(workload, skip_steps)
-        others = dict[str, Steps]()
+        others = dict[str, list[Steps | BadInput]]()
         for setup in setups:
             if progress is not None:
                 progress(done, len(workloads) * len(setups))
@@ -134,13 +138,21 @@ def versus(
             bank = str(setup.bank)
             try:
                 if bank not in others:
-                    others[bank] = counted(workload, against[bank], machine, conditions, skip_steps)
-                own = counted(workload, setup, machine, conditions, skip_steps)
+                    others[bank] = _counted_on(workload, against[bank], machines, conditions, skip_steps)
+                own = _counted_on(workload, setup, machines, conditions, skip_steps)
             except BadInput as error:
                 refused.append(error)
                 left_out.append(LeftOut.of(setup, str(error), trace=workload.trace.name))
             else:
-                rows.append(_against(workload, setup, against[bank].policy.spec, own, others[bank], request))
+                for place, (mine, other) in enumerate(zip(own, others[bank], strict=True)):
+                    if wrong := next((one for one in (mine, other) if isinstance(one, BadInput)), None):
+                        refused.append(wrong)
+                        left_out.append(LeftOut.of(setup, str(wrong), trace=workload.trace.name))
+                        continue
+                    assert isinstance(mine, Steps)
+                    assert isinstance(other, Steps)
+                    row = _against(workload, setup, against[bank].policy.spec, mine, other, request)
+                    rows.append(replace(row, machine=machines[place].name) if machines else row)
     if not rows:
         raise refused[0]
     return [*_corrected(rows), *_corrected(list(_means(rows)) if len(workloads) > 1 else [])]
@@ -166,15 +178,33 @@ def counted(
     skip_steps: int = 0,
 ) -> Steps:
     """Replay a setup, and count by steps after the skipped ones."""
+    (found,) = _counted_on(workload, setup, [] if machine is None else [machine], conditions, skip_steps)
+    if isinstance(found, BadInput):
+        raise found
+    return found
+
+
+def _counted_on(
+    workload: Workload, setup: Setup, machines: Sequence[Machine], conditions: Conditioned | None, skip_steps: int
+) -> list[Steps | BadInput]:
+    """The same on each machine, or why it cannot run there; once without one."""
     replayed = replay(workload, setup, record=True)
     assert replayed.stream is not None
     stream = replayed.stream
     hits, requests = (stream.by_step(calls)[skip_steps:] for calls in (stream.hits, stream.requests))
-    if machine is None or conditions is None:
-        return Steps(hits, requests)
-    timing = time_replay(workload, replayed, machine, conditions(setup, workload.geometry), interval=False).timing
-    decoded = timing.decode[timing.decode >= skip_steps]
-    return Steps(hits, requests, decoded - skip_steps, timing.step_s[decoded], timing.tokens[decoded])
+    if not machines or conditions is None:
+        return [Steps(hits, requests)]
+    found: list[Steps | BadInput] = []
+    for machine in machines:
+        try:
+            given = conditions(setup, workload.geometry)
+            timing = time_replay(workload, replayed, machine, given, interval=False).timing
+        except BadInput as error:
+            found.append(error)
+            continue
+        decoded = timing.decode[timing.decode >= skip_steps]
+        found.append(Steps(hits, requests, decoded - skip_steps, timing.step_s[decoded], timing.tokens[decoded]))
+    return found
 
 
 def _against(
@@ -213,11 +243,11 @@ def gains(log_gain: PairedEstimate | None, confidence: float) -> dict[str, float
 
 
 def _means(rows: Sequence[Versus]) -> Iterator[Versus]:
-    """The mean over the traces of each setup."""
-    alike: dict[Setup, list[Versus]] = {}
+    """The mean over the traces of each setup, on each machine."""
+    alike: dict[tuple[Setup, str | None], list[Versus]] = {}
     for row in rows:
-        alike.setdefault(row.setup, []).append(row)
-    for setup, ones in alike.items():
+        alike.setdefault((row.setup, row.machine), []).append(row)
+    for (setup, machine), ones in alike.items():
         gains = [one.log_gain for one in ones if one.log_gain is not None]
         speeds = [one.tok_s for one in ones if one.tok_s is not None]
         yield Versus(
@@ -231,6 +261,7 @@ def _means(rows: Sequence[Versus]) -> Iterator[Versus]:
             fmean(speeds) if speeds else None,
             sum(one.ahead for one in ones),
             sum(one.faster or 0 for one in ones) if gains else None,
+            machine,
         )
 
 

@@ -10,7 +10,7 @@ from flashmoe_sim.io.cells import UNKNOWN, Column, percent, signed, speed, table
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
-from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
+from flashmoe_sim.question import MACHINES, ConditionOptions, SeveralOptions
 from flashmoe_sim.verbs.base import DrawnVerb, Progress
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ LEAST_P = 0.001
 
 @dataclass(frozen=True, eq=False)
 class PoliciesJudged:
-    """A row for each trace, bank and policy, then the means over several traces.
+    """A row for each trace, bank, policy and machine, then the means over several traces.
 
-    left_out: what has no row, and why. notes: of the traces and the machine. executions: how seconds were timed; empty
+    left_out: what has no row, and why. notes: of the traces and the machines. executions: how seconds were timed; empty
     without a machine. warnings: which policies learnt from what they are judged on.
     """
 
@@ -57,8 +57,8 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
     >>> table.filter(polars.col("trace").is_null()).select("policy", "ahead", polars.col("more_hits").round(3)).rows()
     [('lfu-decay', 2, 0.045), ('fifo', 0, -0.025)]
 
-    A row of docs/reference/columns.md for each trace, bank and policy; with several traces also rows without a trace,
-    which are means. With `prefetch` each policy is judged with each predictor, against the policy without one.
+    A row of docs/reference/columns.md for each trace, bank, policy and machine; with several traces also rows without a
+    trace, which are means. With `prefetch` each policy is judged with each predictor, against the policy without one.
     Intervals say how far more of the same text could move a difference, and `ahead` on how many traces it holds.
     Warns about banks that do not fit a trace.
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
@@ -77,7 +77,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
     \b
     Examples:  sim policy judge my.jsonl --bank 16,32 --policy lfu-decay,mine:Gap
                sim policy judge gpt-oss-120b --bank 16 --policy all \\
-                 --machine rtx-3090 --execution hot-cold
+                 --machine rtx-3090,rtx-4090 --execution hot-cold
                sim policy judge python-256 prose-256 --bank 16 \\
                  --prefetch markov,mine:Guess
     """
@@ -91,7 +91,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         0, "N", "Steps at the beginning of each trace that do not count: the warm-up.", least=0
     )
     confidence: float = option_field(0.95, "C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
-    machine: OneMachine | None = field(default=None, metadata=MACHINE)
+    machine: OneMachine | Iterable[OneMachine] | None = field(default=None, metadata=MACHINES)
     model: Model | None = field(default=None, metadata=MODEL)
 
     def run(self, progress: Progress | None = None, read: Read | None = None) -> PoliciesJudged:
@@ -99,7 +99,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         from flashmoe_sim.sweep.plan import plan_setup, plan_sweep
         from flashmoe_sim.sweep.versus import versus
         from flashmoe_sim.sweep.workloads import by_hindsight, plan_workloads
-        from flashmoe_sim.verbs.given import Trace, machine_of, workload_of
+        from flashmoe_sim.verbs.given import Trace, machines_of, workload_of
 
         left_out: list[LeftOut] = []
         setups, conditions = plan_sweep(self, left_out=left_out)
@@ -114,14 +114,14 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         ]
         if not judged:
             raise Conflict(f"--policy {self.policy}: is the policy to judge against; give another one, or --prefetch")
-        machine = None if self.machine is None else machine_of(self.machine)
+        machines = machines_of(self.machine)
         named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
         rows = versus(
             workloads,
             judged,
             base,
-            machine=machine,
+            machines=machines,
             conditions=conditions,
             skip_steps=self.skip_steps,
             left_out=left_out,
@@ -129,11 +129,11 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         )
         notes = [f"{one.trace.name}: {note}" for one in workloads for note in one.trace.notes]
         every = [*judged, *base.values()]
-        timed = [] if machine is None else [conditions(one, workloads[0].geometry).execution.name for one in every]
+        timed = [conditions(one, workloads[0].geometry).execution.name for one in every] if machines else []
         return PoliciesJudged(
             rows,
             left_out,
-            (*notes, *(() if machine is None else machine.notes)),
+            (*notes, *(note for machine in machines for note in machine.notes)),
             self.confidence,
             tuple(dict.fromkeys(timed)),
             tuple(by_hindsight(workloads, (one.policy for one in every))),
@@ -145,8 +145,19 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         return {"confidence": self.confidence, "skip_steps": self.skip_steps, "warnings": warnings, "rows": rows}
 
     def sections(self, found: PoliciesJudged) -> list[Section]:
-        """The rows of the one trace, or the means over several."""
-        return [Section("", (_judged(found.table().to_dicts(), self, found.executions),))]
+        """The rows of the one trace, or the means over several, on each machine."""
+        rows = found.table().to_dicts()
+        means = [row for row in rows if row["trace"] is None]
+        traces = "; ".join(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
+        by_machine = dict[str | None, list[dict[str, Any]]]()
+        for row in means or rows:
+            by_machine.setdefault(row["machine"], []).append(row)
+        several = len(by_machine) > 1
+        tables = []
+        for name, of in by_machine.items():
+            on = name if several else self.machine
+            tables.append(_judged(of, self, found.executions, traces, on, comparisons=len(means or rows)))
+        return [Section("", tuple(tables))]
 
     def chart(self, found: PoliciesJudged) -> Chart:
         """Each policy's differences, with their intervals."""
@@ -161,11 +172,19 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         return [*reasons(found.left_out), *found.warnings]
 
 
-def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions: Sequence[str]) -> Table:
+def _judged(
+    shown: Sequence[dict[str, Any]],
+    question: JudgePolicies,
+    executions: Sequence[str],
+    traces: str,
+    machine: object,
+    *,
+    comparisons: int,
+) -> Table:
+    """A table of one trace, or of the means over several, on one machine. comparisons: of all tables together."""
     from flashmoe_sim.sweep.summary import line_text
 
-    means = [row for row in rows if row["trace"] is None]
-    shown, timed = means or rows, rows[0]["gain"] is not None
+    means, timed = shown[0]["trace"] is None, shown[0]["gain"] is not None
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: line_text(row) + "*" * (row["contract"] != question.contract)),
@@ -176,8 +195,7 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
         name = "faster" if timed else "ahead"
         columns.append((name, "right", lambda row: f"{row[name]} of {row['traces']}"))
     columns.append(("p", "right", lambda row: _p(row["p"])))
-    traces = list(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
-    against = rows[0]["against"]
+    against = shown[0]["against"]
     timed_as = f", {' and '.join(executions)}" if executions else ""
     caption = f"contract {question.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
     if others := dict.fromkeys(row["contract"] for row in shown if row["contract"] != question.contract):
@@ -189,13 +207,13 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
     if question.skip_steps:
         caption += f"; without the first {question.skip_steps:,} steps"
     caption += "; p: chance of such a difference if there is none"
-    if len(shown) > 1:
-        caption += f", corrected for {len(shown)} comparisons"
-    machine = f" on {question.machine}" if timed else ""
+    if comparisons > 1:
+        caption += f", corrected for {comparisons} comparisons"
     banks = dict.fromkeys(row["bank"] for row in shown)
     if alike := [bank for bank in banks if not any(row["more_hits"] for row in shown if row["bank"] == bank)]:
         caption += f"; no difference in a bank of {', '.join(alike)}: one that holds a single call leaves no choice"
-    return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
+    on = f" on {machine}" if timed else ""
+    return table(columns, shown, title=f"{traces}: against {against}{on}", caption=caption)
 
 
 def difference_columns(confidence: float, *, timed: bool) -> list[Column]:

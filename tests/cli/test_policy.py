@@ -148,6 +148,23 @@ def test_victims_in_a_table_and_as_json(capsys: pytest.CaptureFixture[str], monk
     assert "policy static chooses no victims" in found["warnings"][0]
 
 
+def test_policies_are_judged_on_several_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In a table for each, of which all fit 80 columns; a figure names the machine in its rows."""
+    asked = ["policy", "judge", "gpt-oss-120b", "--bank", "16", "--policy", "fifo,lfu", "--execution", "hot-cold"]
+    on = ["--machine", "rtx-3090,rtx-4090"]
+    text = printed_by(capsys, *asked, *on, "--out", tmp_path / "judged.svg")
+    titles = [line for line in text.splitlines() if line.startswith("gpt-oss-120b: against lru on ")]
+    assert [title.rpartition(" ")[2] for title in titles] == ["rtx-3090", "rtx-4090"]
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("corrected for 4 comparisons") == 2
+    drawn = (tmp_path / "judged.svg").read_text()
+    assert all(f"fifo, 16, {machine}" in drawn for machine in ("rtx-3090", "rtx-4090"))
+    rows = document(capsys, *asked, *on)["rows"]
+    assert [(row["policy"], row["machine"]) for row in rows] == [
+        (policy, machine) for policy in ("fifo", "lfu") for machine in ("rtx-3090", "rtx-4090")
+    ]
+
+
 def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "judged.csv"
     asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out), "--json"]

@@ -54,6 +54,29 @@ def test_speeds_are_those_of_replays() -> None:
     assert row["ahead"] == 0
 
 
+def test_several_machines_are_each_as_one_alone() -> None:
+    """But for the chance, which counts the comparisons on all of them."""
+    asked = {"bank": 22, "policy": ["second-miss", "fifo"], "execution": "hot-cold"}
+    traces, machines = ("gpt-oss-120b", "gpt-oss-120b"), ("rtx-3090", "rtx-4090")
+    together = judged(*traces, **asked, machine=",".join(machines))
+    assert together["machine"].unique(maintain_order=True).to_list() == list(machines)
+    for machine in machines:
+        alone = judged(*traces, **asked, machine=machine)
+        assert together.filter(pl.col("machine") == machine).drop("p").equals(alone.drop("p"))
+        assert (together.filter(pl.col("machine") == machine)["p"] >= alone["p"]).all()
+
+
+def test_a_bank_is_left_out_only_where_it_does_not_fit() -> None:
+    asked = {"bank": [16, 22], "policy": "fifo", "execution": "hot-cold", "machine": ["rtx-3060 + 32GiB", "rtx-3090"]}
+    with pytest.warns(UserWarning, match="do not fit rtx-3060"):
+        table = judged("gpt-oss-120b", **asked)
+    assert table.select("bank", "machine").rows() == [
+        ("16", "rtx-3060 + 32GiB"),
+        ("16", "rtx-3090"),
+        ("22", "rtx-3090"),
+    ]
+
+
 def test_means_are_of_the_traces() -> None:
     table = judged()
     for policy in ("lfu-decay", "fifo"):

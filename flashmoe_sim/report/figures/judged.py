@@ -21,13 +21,15 @@ ENDS = {"value": "difference", "lo": "lower end", "hi": "upper end"}
 def judged(rows: polars.DataFrame) -> Chart:
     """How far policies are above another one: a dot and an interval for each trace, and heavier ones for their mean.
 
-    rows: schema.JUDGED, as returned by `judge_policies`: of one trace or several, in one bank or several. Speeds are
-        drawn if they were asked for, or else points of hit rate. Your own policies are on top, then the best means.
+    rows: schema.JUDGED, as returned by `judge_policies`: of one trace, bank or machine, or of several. Speeds are drawn
+        if they were asked for, or else points of hit rate. Your own policies are on top, then the best means.
     Raises BadInput without rows.
     """
     altair = altair_module()
     need(rows, ("trace", "bank", "policy", "prefetch", "against", "more_hits", "gain"), "judged", "judge_policies")
     every = [row | {"line": line_text(row)} for row in rows.to_dicts()]
+    if len({row.get("machine") for row in every}) > 1:
+        every = [row | {"bank": f"{row['bank']}, {row['machine']}"} for row in every]
     if not every:
         raise Incomplete("judged: no rows; give the table of judge_policies")
     timed = all(row["gain"] is not None for row in every)
