@@ -88,6 +88,12 @@ class Axis:
         low, high = min(self.of.values()), max(self.of.values())
         return high >= LOGARITHMIC * low
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Where the axis begins and ends: at the smallest and the largest bank, or around a single one."""
+        low, high = min(self.of.values()), max(self.of.values())
+        return (low, high) if low < high else (low / 1.5, high * 1.5)
+
     def x(self, **more: Any) -> altair.X:
         """The channel of the banks, with their memory below their slots."""
         import altair
@@ -95,13 +101,11 @@ class Axis:
         ticks = self.ticks()
         texts = [[f"{place:,g}", *([self.memory[bank]] if self.memory[bank] else [])] for bank, place in ticks.items()]
         chosen = json.dumps([text if len(text) > 1 else text[0] for text in texts])
-        low, high = min(self.of.values()), max(self.of.values())
-        ends = (low, high) if low < high else (low / 1.5, high * 1.5)
         return altair.X(
             "x:Q",
-            scale=altair.Scale(type="log" if self.logarithmic else "linear", base=2, domain=ends, nice=False)
+            scale=altair.Scale(type="log" if self.logarithmic else "linear", base=2, domain=self.ends, nice=False)
             if self.logarithmic
-            else altair.Scale(domain=ends, nice=False, zero=False),
+            else altair.Scale(domain=self.ends, nice=False, zero=False),
             axis=altair.Axis(
                 title=self.title,
                 values=list(ticks.values()),
@@ -250,7 +254,7 @@ def _end_labels(
     import altair
 
     heights = spread([value for _, value in ends], LETTER_PIXELS * (top - low) / HEIGHT, low, top)
-    right = max(axis.of.values())
+    _, right = axis.ends
     rows = [{"line": name, "x": right, "y": height} for (name, _), height in zip(ends, heights, strict=True)]
     named_lines, others = (altair.Chart(values(some)).encode(x=axis.x(), y=y) for some in (rows[:lines], rows[lines:]))
     layers = []

@@ -36,6 +36,14 @@ def test_hit_rates_are_those_of_the_rows(tmp_path: Path) -> None:
     )
 
 
+def test_names_stand_right_of_the_figure_of_a_single_bank_too() -> None:
+    """Beside the point, a name's marker would be a second point."""
+    for chart in (hit_curves(results(row(32), row(32, "fifo"))), speeds(results(timed(32), timed(32, "fifo")))):
+        places = {one["line"]: one["x"] for one in rows_of(chart, "line", "x") if "bank" not in one}
+        assert places == {"lru": 48, "fifo": 48}
+        assert {one["x"] for one in rows_of(chart, "bank", "x")} == {32}
+
+
 def test_the_subtitle_says_what_hits_most_without_hindsight() -> None:
     rates = {"lru": 0.7, "arc": 0.75, "fifo": 0.6, "static": 0.9}
     table = results(*(row(bank, policy, hit_rate=rate) for bank in (16, 64) for policy, rate in rates.items()))
