@@ -29,6 +29,7 @@ from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
+from flashmoe_sim.tune.smaller import token_bytes
 from flashmoe_sim.tune.speeds import prompt_speed, speed
 
 FASTER = 3
@@ -150,6 +151,7 @@ def _run(found: Recommendation) -> Section:
     parts += _reads_itself(found)
     parts += [f"{one.best.system.title}: {one.best.why_not}." for one in found.others if WIRED in one.best.why_not]
     parts += [] if much else less
+    parts += filter(None, [_larger(found)])
     parts += _kv_types(found)
     return Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts))
 
@@ -203,6 +205,21 @@ def _smaller(found: Recommendation) -> list[Part]:
         f"{less.times:.1f} times as fast, with {less.best.system.title}: {speed(less.best)}:"
     )
     return [sentence, Command(less.best.launch.line), *where_from(found, less.best), *_new_words(found, less.best)]
+
+
+def _larger(found: Recommendation) -> str:
+    """A larger file that is faster, in a sentence; empty if there is none."""
+    more = found.larger
+    if more is None:
+        return ""
+    other, own = named_model(more.name), found.case.model
+    why = f"this CPU computes {other.quant.upper()} faster than {own.quant.upper()}"
+    if (reads := token_bytes(other)) < token_bytes(own):
+        why = f"a token reads {reads / 1e9:.2f} GB of it and {token_bytes(own) / 1e9:.2f} GB of {own.quant.upper()}"
+    return (
+        f"A larger file is faster: {more.name}, of {file_bytes(other) / 1e9:,.1f} GB, runs {more.times:.2f} times as "
+        f"fast with the same engine, since {why}."
+    )
 
 
 def _faults(found: Recommendation) -> str:

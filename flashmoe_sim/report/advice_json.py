@@ -71,6 +71,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "transfers": [one.as_row() for one in found.transfers],
         "cache_pays": None if found.cache_pays is None else found.cache_pays.as_row(),
         "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
+        "larger": None if found.larger is None else {"model": found.larger.name, **(row(found.larger.best) or {})},
         "kv_types": None
         if (kinds := found.kv_types) is None
         else {

@@ -36,7 +36,7 @@ from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.search import Searched, SearchResult, search
-from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
+from flashmoe_sim.tune.smaller import Smaller, faster_when_larger, faster_when_smaller
 from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.stock import Stock
 
@@ -77,7 +77,8 @@ class Recommendation(InNotebook):
     levers: the gains of single changes of the machine.
     enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
-    smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
+    smaller: a smaller quantization that runs much faster, and changes the text; None if there is none. larger: a larger
+        one that runs faster with the same engine, because the CPU computes its types faster.
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
         is unknown.
     undrafted: `best` without drafts; None if there are none.
@@ -107,6 +108,7 @@ class Recommendation(InNotebook):
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
+    larger: Smaller | None = None
 
     @property
     def heading(self) -> str:
@@ -301,6 +303,7 @@ def recommend(
         other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
         None if purchase is None else purchase.found(resized(systems), progress),
         borrowed,
+        larger=None if objective.goal == "prompt" else faster_when_larger(workload, case, best.best),
     )
 
 

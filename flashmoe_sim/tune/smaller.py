@@ -1,4 +1,4 @@
-"""A smaller quantization of the same model with which it runs much faster."""
+"""A smaller quantization of the same model with which it runs much faster, or a larger one that is faster too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.geometry.named import fewest_bits, file_bytes, named_model, smaller
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import fewest_bits, file_bytes, named_model, quantizations, smaller
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.tune.search import stretch
 
@@ -21,7 +23,7 @@ TRIED_REFS = 100_000  # references of the stretch on which a quantization is fir
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
-    """A smaller quantization with which the model runs much faster, but writes another text.
+    """Another quantization, such as a smaller one, with which the model runs faster, but writes another text.
 
     name: of the model, as after --model. best: what runs it, with its speed. times: how many times as fast.
     """
@@ -65,6 +67,43 @@ def faster_when_smaller(
                 least, found = sure, Smaller(name, sure, (sure.tok_s or 0.0) / best.tok_s)
                 break
     return found
+
+
+def faster_when_larger(workload: Workload, case: Case, best: Compared) -> Smaller | None:
+    """The smallest listed file that is larger, and yet faster with the engine of `best`; None if there is none.
+
+    That is so where a token reads more of the smaller file, since it has more bits outside the experts, or where the
+    cores of a CPU compute its types more slowly. Only such files are tried, on a stretch of the workload, each at the
+    size of the engine's own rule.
+    """
+    own_bytes, own_s = token_bytes(case.model), _cpu_s(case, best.system.engine)
+    part, here = stretch(workload, TRIED_REFS), None
+    for model in reversed(quantizations(case.model)):
+        there = replace(case, model=model)
+        less = token_bytes(model) < own_bytes or _cpu_s(there, best.system.engine) < own_s
+        if file_bytes(model) <= file_bytes(case.model) or model.format != case.model.format or not less:
+            continue
+        here = here or _tried(part, case, best.system.unsized)
+        found = _tried(part.of_file(model), there, best.system.unsized)
+        if here is None or found is None or here.tok_s is None or found.tok_s is None:
+            continue
+        if (times := found.tok_s / here.tok_s) > 1 + NEAR:
+            return Smaller(model.name, found, times)
+    return None
+
+
+def token_bytes(model: ModelGeometry) -> int:
+    """Bytes of the weights that a token uses."""
+    return (model.streamed_bytes or 0) + model.token_cycle_bytes()
+
+
+def _cpu_s(case: Case, program: str) -> float:
+    """Seconds in which a CPU computes the experts of a token; 0 without a CPU."""
+    cpu, model = case.machine.cpu, case.model
+    if cpu is None or cpu.weights_gb_s is None:
+        return 0.0
+    rate = min(cpu.weights_gb_s.value, most_gb_s(case.machine, model.quant, program))
+    return model.token_cycle_bytes() / (rate * 1e9)
 
 
 def _fits(case: Case, name: str) -> bool:

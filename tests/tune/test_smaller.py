@@ -7,9 +7,13 @@ from functools import cache
 
 import pytest
 
+from flashmoe_sim.api import recommend
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.named import file_bytes
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.report.advice import sections
+from flashmoe_sim.report.advice_json import document
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
@@ -103,3 +107,31 @@ def test_a_large_model_on_a_mac() -> None:
     assert found.name in ("qwen3-235b-a22b:q3_k_m", "qwen3-235b-a22b:q2_k")
     assert found.best.system.name == "all-gpu"
     assert 18 < found.best.tok_s < 32
+
+
+CPU = "ryzen-5600 + ddr4-3200x2 + 32GiB + linux"
+SMALL_GPU = "gtx-1660 + i5-9400f + ddr4-2666x2 + 32GiB + linux"
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "larger", "why"),
+    [
+        ("qwen3-30b-a3b:iq2_xxs", CPU, "qwen3-30b-a3b:q2_k", "since this CPU computes Q2_K faster than IQ2_XXS."),
+        ("qwen3.6-35b-a3b:ud-q2_k_xl", SMALL_GPU, "qwen3.6-35b-a3b:q2_k", "since a token reads 1.31 GB of it and 1.98"),
+        ("qwen3-30b-a3b:q4_k_m", CPU, "", ""),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:no trace of")
+def test_a_larger_file_that_is_faster(spec: str, on: str, larger: str, why: str) -> None:
+    """Because of its kernels, or of what a token reads; it is as fast as it is said to be when asked for itself."""
+    found = recommend(spec, machine=on, systems="cpu,placed")
+    assert (found.larger.name if found.larger else "") == larger
+    text = " ".join(str(part) for part in sections(found)[0].parts)
+    assert ("A larger file is faster" in text) == bool(larger)
+    if found.larger is not None:
+        assert why in text
+        alone = recommend(larger, machine=on, systems="cpu,placed").best.best
+        assert found.larger.times == pytest.approx(alone.tok_s / found.best.best.tok_s, rel=0.03)
+        assert alone.system.name == found.best.best.system.name == found.larger.best.system.name
+        assert file_bytes(load_model(larger)) > file_bytes(load_model(spec))
+        assert document(found)["larger"]["model"] == larger
