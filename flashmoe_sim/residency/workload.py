@@ -59,7 +59,7 @@ class Workload:
 
     def of_file(self, geometry: ModelGeometry) -> Workload:
         """The same trace with another file of the same model; what is worked out of the trace alone is shared."""
-        other = Workload(self.trace, geometry, self.first_call)
+        other = Workload(self.trace, geometry)
         for name in ("_ahead", "_working", "_profiles", "_unions"):
             object.__setattr__(other, name, getattr(self, name))
         vars(other).update({name: vars(self)[name] for name in ("layer_pools", "global_pools") if name in vars(self)})

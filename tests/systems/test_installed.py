@@ -25,9 +25,9 @@ for words in sys.argv[1:]:
 from flashmoe_sim.reference import systems_markdown
 print(systems_markdown(), end="END\\n")
 from dataclasses import replace
-from reports.field.asked import system_of
+from flashmoe_sim.field.asked import system_of
 from pathlib import Path
-from reports.field.rows import read_rows
+from flashmoe_sim.field.rows import read_rows
 rows = read_rows(Path("ROOT/data/published/field.csv"))
 row = next(row for row in rows if row.strategy == "slot_bank_ssd")
 print(system_of(replace(row, engine="quick-moe", slots_per_layer_or_cache_gib="40 slots/layer")).spec)
