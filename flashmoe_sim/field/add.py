@@ -70,7 +70,7 @@ class Said:
     notes: str = ""
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """What measurements of one row have in common. depth: tokens in the context."""
 
     alike: tuple[object, ...]
@@ -152,7 +152,7 @@ def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[di
     if other := next(filter(None, (of_another(one, machine) for one in measured)), ""):
         raise Conflict(f"{other.partition('; ')[0]}; give its own --machine")
     model = _model(said)
-    groups, refused = defaultdict[Group, list[Usable]](list), list[BadInput]()
+    groups, refused = defaultdict[RowGroup, list[Usable]](list), list[BadInput]()
     for one in measured if model is None else _of_one_model(measured):
         placed = replace(one, system=said.system, unplaced="") if said.system and not one.system else one
         try:
@@ -183,14 +183,14 @@ def _of_one_model(measured: Sequence[Measured]) -> list[Measured]:
     return list(measured)
 
 
-def _group(of: Usable) -> Group:
+def _group(of: Usable) -> RowGroup:
     """What measurements of one row have in common; the systems of prompts say more, which rows do not."""
     one, system = of.measured, parse_system(of.measured.system)
     settings = tuple(one.settings.get(name, "") for name in (*FLAGS, "ubatch"))
-    return Group((of.geometry.name, system.name, *_sizes(system).items(), *settings), one.depth)
+    return RowGroup((of.geometry.name, system.name, *_sizes(system).items(), *settings), one.depth)
 
 
-def _with_their_prompts(groups: Mapping[Group, list[Usable]]) -> Iterator[list[Usable]]:
+def _with_their_prompts(groups: Mapping[RowGroup, list[Usable]]) -> Iterator[list[Usable]]:
     """The groups; a prompt that was read before an answer, as servers do, is of the answer's."""
     after = {key: list(group) for key, group in groups.items()}
     for key, group in groups.items():

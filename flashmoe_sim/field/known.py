@@ -14,7 +14,7 @@ from flashmoe_sim.field.rows import FieldRow
 
 TABLE = Path(str(resources.files("flashmoe_sim.field").joinpath("known.csv")))
 COLUMNS = ("id", "says")
-LETTERS = 12  # of a digest: two of 10,000 rows are alike by chance in one case of a million
+LETTERS = 8  # of a digest: a new row is alike by chance in one case of three million
 
 
 class Known(NamedTuple):
