@@ -279,6 +279,7 @@ class System(ABC):
     by_faults: whether it reads experts by page faults of a mapped file, and not by itself.
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
+    run_choices: choices that only a search by real runs tries, since no published speed shows what they bring.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
     behind: a system that an answer names before it wherever that one runs, whatever a few percent say.
     ran_as: published runs that were of it, by engine and strategy as tables of such runs name them.
@@ -304,6 +305,7 @@ class System(ABC):
     limits: ClassVar[Limits] = {}
     words: ClassVar[Choices] = {}
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    run_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
     behind: ClassVar[str] = ""

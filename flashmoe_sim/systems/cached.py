@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -80,6 +81,7 @@ class Cached(UploadedMisses):
     source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp; its first comment at c4fb57969"
     limits: ClassVar[Limits] = {**UploadedMisses.limits, "build": (1, INT32), "cpu_share": (0, 1)}
     several_gpus: ClassVar[bool] = True
+    run_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"cpu_share": (0.0, 0.5, 0.8, 0.95)}
 
     build: int | None = None
     cpu_share: float = 0.0

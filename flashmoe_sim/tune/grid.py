@@ -138,8 +138,9 @@ def _chosen_otherwise(timed: Mapping[System, Compared], objective: Objective) ->
     """The FASTEST settings of each system with every other combination of the choices that it leaves open."""
     for kind in _kinds(timed):
         default = {item.name: item.default for item in fields(kind)}
-        for one in _fastest(kind, timed, objective) if kind.choices else ():
-            open_ = {name: of for name, of in kind.choices.items() if getattr(one, name) == default[name]}
+        choices = {**kind.choices, **kind.run_choices}
+        for one in _fastest(kind, timed, objective) if choices else ():
+            open_ = {name: of for name, of in choices.items() if getattr(one, name) == default[name]}
             for values in product(*open_.values()):
                 with suppress(BadInput):  # choices that exclude each other
                     if (other := replace(one, **dict(zip(open_, values, strict=True)))) not in timed:

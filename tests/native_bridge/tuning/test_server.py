@@ -53,7 +53,12 @@ def test_the_cache_of_a_new_build_is_tried(tmp_path: Path, capsys: pytest.Captur
     write(tmp_path, speed=5.0)
     assert "cached" in find_program(str(tmp_path / "llama-server")).systems
     assert tune(tmp_path, "--dry-run", "--system", "cached") == 0
-    assert "cached:cache_mib=" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "cached:cache_mib=" in shown
+    assert "cpu_share" not in shown
+    write(tmp_path, help=f"{HELP}\n--moe-cache-cpu-share F")
+    assert tune(tmp_path, "--dry-run", "--system", "cached") == 0
+    assert "cpu_share=0.5" in capsys.readouterr().out
     write(tmp_path, help=HELP.replace("--moe-cache-mib N", ""))
     assert "cached" not in find_program(str(tmp_path / "llama-server")).systems
     assert tune(tmp_path, "--dry-run", "--system", "cached") == 2
