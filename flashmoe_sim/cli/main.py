@@ -309,8 +309,13 @@ def _plainer(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
 
 
+PARTS = frozenset({"--gpu", "--cpu", "--ram", "--vram", "--memory", "--os"})
+
+
 def _what_to_give(error: click.UsageError) -> str:
-    """What the help says of an option, if it is missing."""
+    """What the help says of an option, if it is missing; or how parts are given, which have no options."""
+    if isinstance(error, click.NoSuchOption) and error.option_name in PARTS:
+        return ' Parts of a computer are one text: --machine "rtx-3060 + ryzen-5600 + 32GiB + windows"'
     option = error.param if isinstance(error, click.MissingParameter) else None
     if not isinstance(option, click.Option) or not option.help:
         return ""

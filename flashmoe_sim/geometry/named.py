@@ -336,7 +336,7 @@ def unknown_model(name: str, spec: str = "") -> UnknownName:
         few, more = [repr(one) for one in near[:MOST_NAMED]], len(near) > MOST_NAMED
         ends = f"{', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 and not more else ", ".join(few)
         said = f"did you mean {ends}{', ...' if more else ''}? {listed}"
-        return UnknownName(f"unknown model {name!r}; {said}; or give a sidecar folder, a manifest or a GGUF file")
+        return UnknownName(f"unknown model {name!r}; {said}; or give its config.json or a GGUF file")
     return UnknownName(
         f"unknown model {shown(name, 90)}: dense, or a mixture of experts that is not known here; {listed} that are "
         "known; or give its config.json or a GGUF file"

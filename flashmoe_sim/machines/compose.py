@@ -51,7 +51,7 @@ def compose_parts(parts: Parts) -> Machine:
         if chip is not None:
             sold = [name for name, part in chips_as_sold().items() if part == chip]
             raise Incomplete(f"{names}: no size of RAM; it is sold as {', '.join(sold)}")
-        raise Incomplete(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
+        raise Incomplete(f"{names}: no size of RAM; add it, such as '{names} + 32GiB'")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
     machine = replace(

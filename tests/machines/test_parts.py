@@ -334,7 +334,7 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ),
         (
             "rtx-3060 + nvme-gen4",
-            "rtx-3060 + nvme-gen4: no size of RAM for bank and page cache; add it, such as 64GiB",
+            "rtx-3060 + nvme-gen4: no size of RAM; add it, such as 'rtx-3060 + nvme-gen4 + 32GiB'",
         ),
     ],
 )
