@@ -13,7 +13,16 @@ from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import NamedModel, file_bytes, is_name, model_names, named_model, named_models, of_size
+from flashmoe_sim.geometry.named import (
+    NamedModel,
+    file_bytes,
+    is_name,
+    model_names,
+    named_model,
+    named_models,
+    of_size,
+    size_hint,
+)
 from flashmoe_sim.geometry.names import (
     OF_TRACES,
     TO_GIVE,
@@ -240,6 +249,12 @@ def _of_asked(spec: str, found: Asked) -> ModelGeometry:
         plain = f"{found.model}:{found.quant}" if found.quant else found.model
         model = named_model(plain, uploader=found.uploader, asked=found.repository or spec)
     if not (found.quant or found.size_bytes) and spec.lower() not in model_names():
+        if (place := place_of(spec)) and place.tag and place.tag != "latest" and "gguf" in place.repository.lower():
+            by_size = f"{place.repository}@{size_hint(_entry(found))}"
+            raise UnknownName(
+                f"{shown(spec, 90)}: {place.tag} is no quantization that is known here; give one, such as "
+                f"{place.repository}:{model.quant.upper()}, or the size of its file, {by_size}"
+            )
         said = f"{spec.strip()} names no quantization: taken as {model.quant}; give MODEL:QUANT for another"
         model = replace(model, notes=(*model.notes, Note(TAKEN, said)))
     return _told(model, found)

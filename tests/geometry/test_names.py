@@ -321,6 +321,14 @@ def test_a_size_beside_a_file_that_is_a_mix_of_its_own() -> None:
     assert (model.name, file_bytes(model)) == ("qwen3-30b-a3b@20.1GB", 20_100_000_000)
 
 
+def test_what_stands_for_a_quantization_of_a_repository_is_none() -> None:
+    with refused(
+        UnknownName, "foo is no quantization that is known here; give one, such as unsloth/Qwen3-30B-A3B-GGUF"
+    ):
+        load_model("unsloth/Qwen3-30B-A3B-GGUF:foo")
+    assert load_model("unsloth/Qwen3-30B-A3B-GGUF:latest").quant == "q4_k_m"
+
+
 def test_a_repository_in_16_bits_has_experts_in_16_bits() -> None:
     """21 billion weights: no GGUF file of gpt-oss has them so."""
     assert file_bytes(load_model("huihui-ai/Huihui-gpt-oss-20b-BF16-abliterated")) == pytest.approx(41.8e9, rel=0.01)
