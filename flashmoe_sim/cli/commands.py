@@ -15,6 +15,8 @@ import click
 
 from flashmoe_sim.cli.common import (
     FiniteRange,
+    TokenRange,
+    Tokens,
     asker,
     force_option,
     interruptible,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.verbs.base import Verb
 
 MANY = "..."  # ends the metavar of an argument that can be repeated
+OF_TOKENS = ("context", "depth", "prompt_tokens", "answer_tokens")  # fields
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
 READS = {"read", "load"}  # what a verb takes that reads by itself
@@ -288,6 +291,8 @@ def _type(item: Field[Any]) -> Any:
     if metadata["metavar"] in PATHS:
         return click.Path(path_type=Path)
     least, most, above = metadata["least"], metadata["most"], metadata["above"]
+    if item.name in OF_TOKENS:
+        return Tokens() if least is None else TokenRange(least, most)
     if kind == "int":
         return int if least is None else click.IntRange(least, most)
     if kind == "float" and metadata["parse"] is None:

@@ -55,6 +55,23 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class _InThousands:
+    """Takes `32k` for 32,768, as engines' pages write a context."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d{1,5})k", value, re.IGNORECASE) if isinstance(value, str) else None
+        number: int = super().convert(int(found[1]) * 1024 if found else value, param, ctx)  # type: ignore[misc]
+        return number
+
+
+class Tokens(_InThousands, click.types.IntParamType):
+    """A number of tokens."""
+
+
+class TokenRange(_InThousands, click.IntRange):
+    """A number of tokens in a range."""
+
+
 # What ends a verb in order, other than Ctrl-C; SIGBREAK is Ctrl-Break of Windows, and what stops its services.
 TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name))
 

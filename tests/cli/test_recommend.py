@@ -335,3 +335,13 @@ def test_a_speed_that_is_asked_for_leaves_out_slower_models(
 )
 def test_bad_questions_without_a_model(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, "recommend", *more).startswith(f"sim: {message}")
+
+
+def test_a_context_in_thousands(capsys: pytest.CaptureFixture[str]) -> None:
+    """As engines' pages write it; a depth too."""
+    asked = ("recommend", "gpt-oss-20b", "--machine", "m2-16", "--system", "cpu", "--context")
+    written, plain = (
+        document(capsys, *asked, tokens, "--depth", depth) for tokens, depth in (("8k", "1K"), (8192, 1024))
+    )
+    assert written == plain
+    assert "'8kk' is not a valid integer" in refusal(capsys, *asked, "8kk")
