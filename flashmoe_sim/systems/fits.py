@@ -52,10 +52,8 @@ def _holds(case: Case, system: System) -> bool:
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     """The error if no system runs: why each one does not, and what the least demanding one needs."""
     groups: dict[str, list[str]] = {}
-    if case.model.format not in (
-        "gguf",
-        "",
-    ):  # which most read: why the others do not says more than that they read nothing else
+    # most engines read only GGUF: of a model in another format, what the others say tells more
+    if case.model.format not in ("gguf", ""):
         reasons = sorted(reasons, key=lambda one: one[0].facts is None or bool(one[0].facts.why_not_file(case.model)))
     for system, reason in reasons:
         groups.setdefault(reason, []).append(system.spec)
