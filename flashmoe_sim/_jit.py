@@ -34,6 +34,7 @@ _AFTER_KERNELS = (
     "systems",
     "describe.py",
     "measured",
+    "field",
     "question.py",
     "sweep",
     "tune",

@@ -17,7 +17,7 @@ from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.field.settings import run_of
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Unsupported
 from flashmoe_sim.machines.belief import Whose, error_draws, error_loads
 from flashmoe_sim.machines.learning import Observation
 from flashmoe_sim.machines.machine import Machine
@@ -98,7 +98,7 @@ def system_of(row: FieldRow) -> System:
     for kind in SYSTEMS.values():
         if run.strategy in kind.ran_as.get(engine_of(row), ()):
             return kind.ran(run)
-    raise BadInput(f"{row.where}: no system runs {row.engine} as {row.strategy}")
+    raise Unsupported(f"{row.where}: no system runs {row.engine} as {row.strategy}")
 
 
 def observation_of(asked: AskedRow) -> Observation:

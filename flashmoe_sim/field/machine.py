@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from flashmoe_sim.field.engines import engine_of
 from flashmoe_sim.field.model import model_of
 from flashmoe_sim.field.rows import FieldRow
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, UnknownName, Unsupported, shown
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose_parts
@@ -134,7 +134,7 @@ def _chip(row: FieldRow) -> Part | None:
     """The chip with unified memory that computes: named as the GPU, or as the CPU, beside no card."""
     chip = None if part_in(row.gpu, ("gpu",)) else part_in(row.gpu, ("chip",)) or part_in(row.cpu, ("chip",))
     if chip is not None and (match := _CARDS.match(row.gpu)) and int(match[1]) > 1:
-        raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
+        raise Unsupported(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
     return chip
 
 
@@ -170,12 +170,12 @@ def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
         counted = _CARDS.match(text)
         part = part_in(text[counted.end() :] if counted else text, ("gpu",))
         if part is None and text != row.gpu and part_in(text, ("chip",)) is None:
-            raise BadInput(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
+            raise UnknownName(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
             found += [part] * (int(counted[1]) if counted else 1)
     if not found:
         if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
-            raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
+            raise UnknownName(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
         if row.strategy not in BESIDE_GPU or row.gpu or part_in(row.cpu, ("cpu",)) is None:
             return []
         notes.append(f"no GPU is named, but the strategy has one: {STAND_IN_GPU} stands for it")
@@ -248,7 +248,7 @@ def _stand_in(row: FieldRow, cpu: Part | None, notes: list[str], ram_gib: float,
     if cpu is not None or not computes:
         return cpu
     if not row.cpu or "silicon" in row.cpu.lower():
-        raise BadInput(f"{row.where}: names no GPU, CPU or chip that is known; `sim machine parts` lists all")
+        raise UnknownName(f"{row.where}: names no GPU, CPU or chip that is known; `sim machine parts` lists all")
     stand_in = catalogue()["epyc-7763" if ram_gib >= SERVER_RAM_GIB else "ryzen-5950x"]
     notes.append(f"unknown CPU {shown(row.cpu)}: {stand_in.name} stands for it")
     return stand_in

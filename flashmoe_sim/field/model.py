@@ -9,7 +9,7 @@ from flashmoe_sim.field.quants import EXACT, NATIVE_BITS, UNTOLD, bits_of, quant
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import NamedModel, name_in, named_model, named_models
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Conflict, UnknownName, shown
 from flashmoe_sim.io.sizes import GIB, UNITS
 
 _PER_EXPERT = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)/expert", re.IGNORECASE)
@@ -30,7 +30,7 @@ def name_of(row: FieldRow) -> str:
     try:
         return name_in(row.model)
     except BadInput as error:
-        raise BadInput(f"{row.where}: {error}") from None
+        raise type(error)(f"{row.where}: {error}") from None
 
 
 def model_of(row: FieldRow) -> ModelGeometry:
@@ -86,7 +86,9 @@ def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
         return base
     if bits is None:
         if row.model_file_gib is None and named_expert_bytes(row) is None:
-            raise BadInput(f"{row.where}: unknown quantization {shown(row.quant)} of {name}, and no size of its file")
+            raise UnknownName(
+                f"{row.where}: unknown quantization {shown(row.quant)} of {name}, and no size of its file"
+            )
         return base
     own = 8e-9 * base.routed_bytes / entry.routed_params_b
     scaled = _scaled(base, bits / own, f"{bits:g} bits a weight, from the name {row.quant!r}")
@@ -98,7 +100,7 @@ def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
     if row.top_k is None or row.top_k == model.top_k:
         return model
     if row.top_k > model.top_k:
-        raise BadInput(f"{row.where}: top_k {row.top_k}, but {model.name} uses {model.top_k} experts a token")
+        raise Conflict(f"{row.where}: top_k {row.top_k}, but {model.name} uses {model.top_k} experts a token")
     return replace(model, top_k=row.top_k)
 
 
@@ -108,7 +110,7 @@ def _with_pruned_experts(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
     if experts is None or experts == known:
         return model
     if experts > known or experts < model.top_k:
-        raise BadInput(f"{row.where}: {experts} experts a layer, but {model.name} has {known}")
+        raise Conflict(f"{row.where}: {experts} experts a layer, but {model.name} has {known}")
     layers = {number: LayerGeometry(experts, layer.family_bytes) for number, layer in model.layers.items()}
     return replace(model, layers=layers, notes=(*model.notes, f"{experts} of {known} experts a layer, as the row says"))
 

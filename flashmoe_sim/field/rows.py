@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, Missing, shown
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Missing, OutOfRange, shown
 from flashmoe_sim.io.files import unreadable
 
 
@@ -134,7 +134,7 @@ def read_rows(path: Path) -> list[FieldRow]:
             while (row := _next_row(path, reader)) is not None:
                 rows.append(row)
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: is no text in UTF-8; save it as a CSV file") from None
+        raise Malformed(f"{path}: is no text in UTF-8; save it as a CSV file") from None
     except FileNotFoundError:
         raise Missing(f"{path}: no such file; {EXPECTED}") from None
     except OSError as error:
@@ -146,9 +146,9 @@ def read_rows(path: Path) -> list[FieldRow]:
 def _check_head(path: Path, columns: object) -> None:
     found = list(columns) if isinstance(columns, list) else []
     if missing := [name for name in NEEDED if name not in found]:
-        raise BadInput(f"{path}: line 1: no column {', '.join(missing)}; {EXPECTED}")
+        raise Malformed(f"{path}: line 1: no column {', '.join(missing)}; {EXPECTED}")
     if twice := sorted({name for name in found if found.count(name) > 1}):
-        raise BadInput(f"{path}: line 1: column {', '.join(twice)} is there twice")
+        raise Malformed(f"{path}: line 1: column {', '.join(twice)} is there twice")
 
 
 def _next_row(path: Path, reader: csv.DictReader[str]) -> FieldRow | None:
@@ -158,10 +158,10 @@ def _next_row(path: Path, reader: csv.DictReader[str]) -> FieldRow | None:
     except StopIteration:
         return None
     except csv.Error as error:
-        raise BadInput(f"{path}: line {first}: {error}") from None
+        raise Malformed(f"{path}: line {first}: {error}") from None
     where = f"{path}: line {first}"
     if None in cells or None in cells.values():
-        raise BadInput(f"{where}: more or fewer cells than the head has columns")
+        raise Malformed(f"{where}: more or fewer cells than the head has columns")
     return row_of(where, cells)
 
 
@@ -186,15 +186,15 @@ def _number(where: str, name: str, text: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0 or (value == 0 and name != "hit_rate_pct"):
-        raise BadInput(f"{where}: {name} is {shown(text)}; expected a number above 0, or nothing")
+        raise Malformed(f"{where}: {name} is {shown(text)}; expected a number above 0, or nothing")
     if name == "hit_rate_pct" and value > 100:
-        raise BadInput(f"{where}: {name} is {shown(text)}; expected at most 100")
+        raise OutOfRange(f"{where}: {name} is {shown(text)}; expected at most 100")
     return value
 
 
 def _whole(where: str, name: str, value: object) -> int:
     if not isinstance(value, float) or value != int(value):
-        raise BadInput(f"{where}: {name} is {value}; expected a whole number")
+        raise Malformed(f"{where}: {name} is {value}; expected a whole number")
     return int(value)
 
 
@@ -202,9 +202,9 @@ def _check_ids(rows: list[FieldRow]) -> None:
     seen: dict[str, str] = {}
     for row in rows:
         if not row.id:
-            raise BadInput(f"{row.where}: no id")
+            raise Incomplete(f"{row.where}: no id")
         if row.id in seen:
-            raise BadInput(f"{row.where}: id {shown(row.id)} is there twice, first in {seen[row.id]}")
+            raise Conflict(f"{row.where}: id {shown(row.id)} is there twice, first in {seen[row.id]}")
         seen[row.id] = row.where
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from flashmoe_sim.io.errors import BadInput, Incomplete
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
 from flashmoe_sim.io.sections import Command, Section, Table
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -66,7 +66,6 @@ class AddRow(Verb[AddedRow]):
         from flashmoe_sim.field.check import problems
         from flashmoe_sim.field.known import known_rows
         from flashmoe_sim.field.rows import row_of
-        from flashmoe_sim.io.errors import Malformed
         from flashmoe_sim.io.whole import atomic_writer, refuse_existing
         from flashmoe_sim.measured.read import read_with_notes
         from flashmoe_sim.measured.value import distinct
@@ -87,7 +86,7 @@ class AddRow(Verb[AddedRow]):
         found = problems(of_table, {cells["id"]: cells["source_url"] for cells in made}, known_rows())
         if found:
             more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
-            raise BadInput(f"{self.measured}: {found[0].says}{more}; nothing was written")
+            raise Conflict(f"{self.measured}: {found[0].says}{more}; nothing was written")
         out = self.out or Path(f"{said.id or made[0]['series'] or made[0]['id']}.csv")
         with atomic_writer(out, force=self.force) as file:
             file.write(_csv(made))

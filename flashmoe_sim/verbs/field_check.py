@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, table
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, SimError
 from flashmoe_sim.io.sections import Item, Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Progress, Verb
@@ -90,7 +90,7 @@ class CheckRows(Verb[CheckedRows]):
 
     def failures(self, found: CheckedRows) -> list[SimError]:
         """A line for each thing that is wrong."""
-        return [BadInput(f"{one.where}: {one.id}: {one.says}") for one in found.problems]
+        return [Conflict(f"{one.where}: {one.id}: {one.says}") for one in found.problems]
 
 
 CAPTION = "Below it: the share of what was likely that is slower than the measured speed."

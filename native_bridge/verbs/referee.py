@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from flashmoe_sim.io.cells import pairs
-from flashmoe_sim.io.errors import BadInput, Incomplete, Missing, shown
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Missing, shown
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option
 from flashmoe_sim.verbs.base import Stages, Verb, stage
@@ -141,10 +141,10 @@ class Referee(Verb[JudgedEstimators]):
 
         commands = dict(map(_commands, self.estimators))
         if len(commands) < len(self.estimators):
-            raise BadInput("two --estimator have one name; give each its own")
+            raise Conflict("two --estimator have one name; give each its own")
         there, absent = installed()
         if taken := commands.keys() & {*OWN, BYTES, *there}:
-            raise BadInput(f"--estimator {min(taken)}: that name is taken; give another one")
+            raise Conflict(f"--estimator {min(taken)}: that name is taken; give another one")
         read = read_rows(self.rows)
         measured = [row for row in read if row.decode_tok_s]
         if not measured:

@@ -111,8 +111,8 @@ class Lines:
     """What was found so far; if a line occurs twice, the last one counts.
 
     found: place and line, by kind. counters: as printed. faults: errors of damaged lines that a fit needs.
-    failure: the first certain one; complaint: one that may be the model's. in_prefill: within the summary of a
-        prompt's scratch.
+    failure: the first certain one; complaint: one that may be the model's. headed, in_settings: after the
+        settings' heading, and right after it or one of them. in_prefill: within the summary of a prompt's scratch.
     """
 
     where: str
@@ -126,6 +126,7 @@ class Lines:
     faults: list[BadInput] = field(default_factory=list)
     failure: str | None = None
     complaint: str | None = None
+    headed: bool = False
     in_settings: bool = False
     in_prefill: bool = False
 
@@ -141,13 +142,14 @@ def read_lines(text: str, where: str) -> Lines:
 def _take(lines: Lines, place: str, line: str) -> None:
     if setting := _SETTING.fullmatch(line):
         name, value = setting.groups()
-        interrupted = lines.settings and name in _SETTINGS and name not in lines.settings
+        interrupted = lines.headed and name in _SETTINGS and name not in lines.settings
         if lines.in_settings or interrupted:
             lines.settings[name] = value
             return
     # The model's text may look like a setting, and its last line may precede the heading.
     lines.in_settings = line.endswith("Flash-MoE settings:")
     if lines.in_settings:
+        lines.headed = True
         return
     if _SUMMARY in line:
         _take_summary(lines, place, line.partition(_SUMMARY)[2])

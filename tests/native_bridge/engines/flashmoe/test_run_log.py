@@ -114,6 +114,12 @@ def test_settings_that_other_output_comes_between(after: str) -> None:
     assert log == log_of("cpu-temporal")
 
 
+def test_settings_whose_heading_stands_alone() -> None:
+    whole = text_of("cpu-temporal")
+    at = whole.index("\n", whole.index("Flash-MoE settings:")) + 1
+    assert read(f"{whole[:at]}Once upon a time\n{whole[at:]}") == log_of("cpu-temporal")
+
+
 def test_colours_times_and_levels_are_no_part_of_a_line() -> None:
     plain, coloured = log_of("cpu-temporal"), log_of("cpu-predict")
     assert coloured.settings == plain.settings | {"prefetch-temporal": "off", "predict-prev-token": "on"}
