@@ -145,7 +145,7 @@ def _model(said: Said) -> ModelGeometry | None:
 def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[dict[str, str]], list[str]]:
     """The cells of a row for each setting and depth, by column: its decode speed, and its prompt's if that was timed.
 
-    Also a line for each measurement that is no use: of an unknown model or system, or of other work than is predicted.
+    Also a line for each measurement that was left out, such as of an unknown model or system.
     Raises BadInput if none is left, and for a setting that no row can say.
     """
     machine, columns = load_machine(said.machine), machine_columns(said.machine)
@@ -266,7 +266,7 @@ def _placed(cells: dict[str, str], system: System, of: Usable) -> dict[str, str]
                 if type(found) is type(system) and all(getattr(found, name) == size for name, size in sizes.items()):
                     return made
     raise Unsupported(
-        f"{one.where}: no row of these tables says {system.spec} of {cells['engine']} so that it is read again",
+        f"{one.where}: a row cannot say {system.spec} of {cells['engine']}: it would be read as another setting",
         advice="give the settings in notes of a row that you write by hand, and check it by `sim field check`",
     )
 
@@ -304,7 +304,7 @@ def _median(speeds: Iterable[float]) -> str:
 def machine_columns(text: str) -> dict[str, str]:
     """The cells that say which computer it was.
 
-    Raises BadInput for what is no single computer of known parts, or has no size of RAM.
+    Raises BadInput for several computers, for unknown parts, and without a size of RAM.
     """
     parts = None if several_in(text) else parts_in(text)
     if parts is None:

@@ -20,8 +20,8 @@ TAIL = 0.05  # of the likely speeds: a measured one beyond is outside of the 90%
 class Beside:
     """A measured decode speed beside the predicted one, in tokens a second.
 
-    below: the share of what was likely that is slower than the measured speed. causes: the likeliest ones of a speed
-    outside of the 90% interval, the first one first. why_not: why there is no prediction, or nothing to compare.
+    below: the share of the predicted draws that are slower than the measured speed. causes: of a speed outside the 90%
+    interval, the likeliest first. why_not: why there is no prediction, or nothing to compare.
     """
 
     row: FieldRow

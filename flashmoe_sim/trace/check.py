@@ -78,9 +78,7 @@ def largest_experts(trace: RoutingTrace) -> NDArray[np.int64]:
         if len(filled):
             expert = trace.expert[offset[0] : offset[-1]]
             of_call = np.maximum.reduceat(expert, offset[filled] - offset[0])
-            np.maximum.at(
-                largest, layer[filled], of_call.astype(np.int64)
-            )  # of one type, which is twenty times as fast
+            np.maximum.at(largest, layer[filled], of_call.astype(np.int64))  # of one type, it is twenty times as fast
     return largest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -121,21 +121,23 @@ def logged() -> list[tuple[str, float]]:
     """Models, and the planned size of a compute buffer over the one that an engine logged."""
     with BUFFERS.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["basis"] == "log"]
-    found = []
-    for row in rows:
-        model = named_model(row["model"])
-        assert model.widths is not None
-        planned = compute_buffer_bytes(
-            model.widths,
-            top_k=model.top_k,
-            context=int(row["context"]),
-            micro_batch=int(row["micro_batch"]),
-            copied_bytes=int(row["copied_mib"] or 0) * MIB,
-            outputs=int(row["outputs"]) if row["outputs"] else None,
-            mask_bytes=int(row["mask_bytes"]),
-        )
-        found.append((row["model"], planned / MIB / float(row["mib"])))
-    return found
+    return [(row["model"], buffer_mib(row) / float(row["mib"])) for row in rows]
+
+
+def buffer_mib(row: Mapping[str, str]) -> float:
+    """The planned size of the compute buffer in a line of BUFFERS."""
+    model = named_model(row["model"])
+    assert model.widths is not None
+    planned_bytes = compute_buffer_bytes(
+        model.widths,
+        top_k=model.top_k,
+        context=int(row["context"]),
+        micro_batch=int(row["micro_batch"]),
+        copied_bytes=int(row["copied_mib"] or 0) * MIB,
+        outputs=int(row["outputs"]) if row["outputs"] else None,
+        mask_bytes=int(row["mask_bytes"]),
+    )
+    return planned_bytes / MIB
 
 
 def section() -> str:

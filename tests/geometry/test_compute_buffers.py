@@ -11,7 +11,7 @@ from statistics import median
 from flashmoe_sim.geometry import named_model, read_gguf
 from flashmoe_sim.geometry.compute_buffers import RECENT_MASK_BYTES, GraphWidths, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.sizes import MIB
+from reports.referee.memory import buffer_mib
 from tests.geometry.conftest import gguf, key, tensor
 
 SMALL = GraphWidths(vocab=1000, hidden=10, width=5)
@@ -54,19 +54,9 @@ def errors(basis: str) -> dict[str, float]:
     found = {}
     with LOGGED.open(newline="") as file:
         for row in csv.DictReader(file):
-            model = named_model(row["model"])
-            assert model.widths is not None
-            computed = compute_buffer_bytes(
-                model.widths,
-                top_k=model.top_k,
-                context=int(row["context"]),
-                micro_batch=int(row["micro_batch"]),
-                copied_bytes=int(row["copied_mib"] or 0) * MIB,
-                outputs=int(row["outputs"]) if row["outputs"] else None,
-                mask_bytes=int(row["mask_bytes"]),
-            )
+            computed = buffer_mib(row)
             if row["basis"] == basis:
-                found[f"{row} {computed / MIB:.0f}"] = computed / MIB / float(row["mib"]) - 1
+                found[f"{row} {computed:.0f}"] = computed / float(row["mib"]) - 1
     return found
 
 

@@ -33,6 +33,10 @@ def verify(folder: Path, *more: object, system: str = "cpu", **behaviour: Any) -
     engine = folder / "llama-bench"
     if not engine.exists():
         stand_in.write(engine, "fake_bench", {"speed": 100.0, "model_bytes": SIZE} | behaviour)
+    return verify_with(engine, *more, system=system)
+
+
+def verify_with(engine: object, *more: object, system: str) -> int:
     asked = [
         "recommend",
         "--model",
@@ -103,19 +107,7 @@ def test_a_line_that_fails_is_exit_code_1_after_the_table(tmp_path: Path, capsys
 
 def test_the_patched_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine = test_patched.write(tmp_path)
-    asked = [
-        "recommend",
-        "--model",
-        MODEL,
-        "--machine",
-        MACHINE,
-        "--system",
-        "slot-bank",
-        "--verify",
-        "--engine",
-        engine,
-    ]
-    assert main([*map(str, asked), "--json", "--minutes", "0.5"]) == 0
+    assert verify_with(engine, "--json", "--minutes", "0.5", system="slot-bank") == 0
     found = json.loads(capsys.readouterr().out)["verified"]
     assert found["recommended"].startswith("slot-bank:slots=64")
     assert found["fastest"].startswith("slot-bank:slots=64:")
