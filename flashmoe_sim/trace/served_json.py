@@ -94,7 +94,7 @@ def _documents(stream: IO[bytes], path: Path, options: ReadOptions) -> Iterator[
     import orjson
 
     numbered = numbered_lines(stream, path=path, progress=options.progress, most_bytes=LONGEST_LINE)
-    lines = ((number, line) for number, line in numbered if line.strip())
+    lines = ((number, line) for number, line in numbered if not line.isspace())
     for place, (number, line) in enumerate(lines):
         text = line
         if not place:

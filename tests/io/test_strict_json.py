@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.io import strict_json
 
+LONG = "{a:" * (30 * strict_json.LONG_STRING)  # strings of which no copy is made
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text('a":{}\\\n', max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab:"{\\', max_size=2), inner, max_size=3),
@@ -23,7 +24,8 @@ VALUES = st.recursive(
 def test_documents_read_as_they_were_written(value: Any) -> None:
     for indent in (None, 1):
         for ascii_only in (True, False):
-            assert strict_json.loads(json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()) == value
+            for written in (value, [value, LONG]):
+                assert strict_json.loads(json.dumps(written, indent=indent, ensure_ascii=ascii_only).encode()) == written
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,8 @@ def test_documents_read_as_they_were_written(value: Any) -> None:
 def test_a_key_twice(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"key '[ab]' occurs twice"):
         strict_json.loads(text)
+    with pytest.raises(ValueError, match=r"key '[ab]' occurs twice"):
+        strict_json.loads(b"[" + text + b',"' + LONG.encode() + b'"]')
 
 
 @pytest.mark.parametrize(
