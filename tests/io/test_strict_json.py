@@ -25,7 +25,9 @@ def test_documents_read_as_they_were_written(value: Any) -> None:
     for indent in (None, 1):
         for ascii_only in (True, False):
             for written in (value, [value, LONG]):
-                assert strict_json.loads(json.dumps(written, indent=indent, ensure_ascii=ascii_only).encode()) == written
+                assert (
+                    strict_json.loads(json.dumps(written, indent=indent, ensure_ascii=ascii_only).encode()) == written
+                )
 
 
 @pytest.mark.parametrize(
