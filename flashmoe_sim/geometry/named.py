@@ -21,7 +21,7 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.quantizer import FALLBACK, MIXES, more_bits
 from flashmoe_sim.geometry.tensors import WITH_DRAFTING, drafting
 from flashmoe_sim.io.errors import UnknownName, shown
-from flashmoe_sim.io.notes import Note
+from flashmoe_sim.io.notes import TAKEN, Note, code_of
 from flashmoe_sim.io.sizes import size
 
 # Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights, those of MXFP4 an
@@ -442,9 +442,10 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
 
 
 def repository_of(model: ModelGeometry) -> str:
-    """Hugging Face's repository with GGUF files of a known model; empty if none is known."""
+    """Where GGUF files of a known model are, a repository; empty if none is known, and for another of its shape."""
     known = named_models().get(model.base_name)
-    return "" if known is None else known.repository
+    another = any(code_of(note) == TAKEN for note in model.notes)
+    return "" if known is None or another else known.repository
 
 
 def file_weights_b(model: NamedModel) -> float:

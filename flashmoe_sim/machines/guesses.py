@@ -12,6 +12,7 @@ from flashmoe_sim.machines.parts import Part, catalogue, memory_part
 # JEDEC: the largest unregistered modules have 8, 32 and 64 GB. A desktop has two channels with two modules each, so
 # that more RAM is in a workstation or a server.
 DESKTOP_GIB = {"ddr3": 32.0, "ddr4": 128.0, "ddr5": 256.0}
+SOLDERED = ("lpddr4", "lpddr4x", "lpddr5", "lpddr5x")  # of laptops and small computers, on two channels at most
 
 # Processors that take the generation of memory before their best one too, by that.
 TAKES_OLDER = {
@@ -27,7 +28,7 @@ def ram_by_size(ram_gib: float, generation: str, gpu: Part | None = None, channe
     generation: such as ddr4, or empty if unknown. channels: 0 if unknown.
     """
     if generation:
-        desktop = ram_gib <= DESKTOP_GIB[generation]
+        desktop = generation in SOLDERED or ram_gib <= DESKTOP_GIB[generation]
         fewest = 1 if ram_gib <= 32 else 2
         likely = (fewest, 2, 2) if desktop else estimate("ram.server_channels", generation).ends
         number = (channels,) * 3 if channels else likely
@@ -75,7 +76,7 @@ def with_generation(cpu: Part, generation: str, channels: int = 0) -> Part:
     if not best.name.startswith(generation):
         check_generation(cpu, generation)
         kind = f"{generation}-{estimate('ram.mt_s', generation).value}"
-    found = memory_part(f"{kind}x{channels or most}")
+    found = memory_part(f"{kind}x{channels or (min(most, 2) if generation in SOLDERED else most)}")
     assert found is not None
     return found
 

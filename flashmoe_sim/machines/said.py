@@ -147,7 +147,8 @@ _FILLER = re.compile(
     r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0",
     re.IGNORECASE,
 )
-_KIND_OF_A_CHIP = re.compile(r"lpddr\dx?", re.IGNORECASE)  # of the memory, without its rate
+_KIND_OF_A_CHIP = re.compile(r"lpddr\dx?", re.IGNORECASE)  # of the memory
+_KIND_ALONE = re.compile(r"\blpddr\dx?\b(?![- ]?\d)", re.IGNORECASE)  # without its rate
 _OF_WHOM = re.compile(  # makers of cards, and their editions
     r"\b(?:asus|msi|gigabyte|aorus|zotac|evga|palit|gainward|inno3d|pny|sapphire|xfx|powercolor|asrock|galax|kfa2|"
     r"colorful|maxsun|manli|tuf|rog|strix|ventus(?: [23]x)?|suprim(?: x)?|gaming(?: x| oc| pro)?|trio|ftw3?|trinity|"
@@ -275,7 +276,7 @@ def _beside_a_laptop_cpu(parts: list[str], *, desktop: bool) -> list[str]:
 
 def _without_kind(parts: list[str]) -> list[str]:
     """The parts without `LPDDR5X`, which says nothing beside a chip that has its own memory."""
-    bare = [piece if is_part(piece) else " ".join(_KIND_OF_A_CHIP.sub("", piece).split()) for piece in parts]
+    bare = [" ".join((_KIND_ALONE if is_part(piece) else _KIND_OF_A_CHIP).sub("", piece).split()) for piece in parts]
     beside = any(is_part(piece) and kind_of(piece) == "chip" for piece in bare)
     return [piece for piece in bare if piece] if beside else parts
 

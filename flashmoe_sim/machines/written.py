@@ -21,7 +21,7 @@ from flashmoe_sim.io.errors import (
     Unsupported,
     shown,
 )
-from flashmoe_sim.machines.guesses import split, takes, with_channels
+from flashmoe_sim.machines.guesses import SOLDERED, split, takes, with_channels
 from flashmoe_sim.machines.parts import (
     DESKTOP,
     KINDS,
@@ -64,7 +64,9 @@ _RELEASE = re.compile(  # of Linux, behind its name
     r"[\d.]+|lts|linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
 )
 MOST_MT_S = {"ddr3": 2132, "ddr4": 4399, "ddr5": 10_000}  # of RAM whose kind nobody gave: DDR5 is sold from 4800 on
-GENERATIONS = tuple(MOST_MT_S)
+OF_CHIPS = (1, 2, 3, 4, 6, 8, 12, 16)  # channels of memory that is soldered beside a chip
+OF_A_ROUND_RATE = 0.03  # makers say 400 GB/s of 409.6
+GENERATIONS = (*MOST_MT_S, *SOLDERED)
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 # Not the plus in "Max+ 395".
 _PLUS = re.compile(
@@ -334,6 +336,8 @@ def parse_parts(text: str) -> Parts:
         raise Incomplete(f"{shown(own_drive)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
+        if "memory" in by_kind and not integrated(chip) and _is_its_own(chip, by_kind["memory"]):
+            del by_kind["memory"]
         of_memory = generation or (f"{channels} channels" if channels else f"{mt_s} MT/s" if mt_s else "")
         if of_memory and not integrated(chip):
             raise Conflict(f"{chip.name} and {of_memory}: a chip has its own memory; leave {of_memory} out")
@@ -365,6 +369,14 @@ def parse_parts(text: str) -> Parts:
         raise OutOfRange(f"{len(cards)} cards; give at most {MOST_GPUS}")
     by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
     return with_cards(Parts(by_kind, ram_gib, 1, (), system, generation, sockets, channels), cards)
+
+
+def _is_its_own(chip: Part, memory: Part) -> bool:
+    """Whether a chip has memory of this rate, on a number of channels that chips have."""
+    of_chip, of_memory = (one.numbers["bandwidth_gb_s"].value for one in (chip, memory))
+    channels = of_chip / of_memory * split(memory)[1]
+    near = any(abs(channels / number - 1) < OF_A_ROUND_RATE for number in OF_CHIPS)
+    return near and memory.name.startswith("lpddr")
 
 
 def _of_speed(mt_s: int, generation: str, by_kind: Mapping[str, Part]) -> Part:

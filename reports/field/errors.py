@@ -22,7 +22,7 @@ from flashmoe_sim.field.depth import attended
 from flashmoe_sim.field.engines import engine_of
 from flashmoe_sim.field.generic import NAME
 from flashmoe_sim.field.rows import source_of
-from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, normals, published_times, shares
+from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, FITTED, SD_90, Draws, Whose, normals, published_times, shares
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.cut import cut
@@ -34,7 +34,8 @@ FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
 # times: how many times as fast as its parts say a system is, by those who measured it; each who did counts once; all:
 # of any other, as the median of these.
-# sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
+# sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other,
+# as of one system of these.
 # shares: of its square, what all engines on a machine, all settings of a program, and all of a model have in common.
 # prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were answered, and the share of them in the intervals that are printed, and in those that are
@@ -160,16 +161,23 @@ def _shallow(rows: Sequence[_Row], times: Mapping[str, float]) -> list[_Row]:
 
 
 def _spread(rows: Sequence[_Row]) -> dict[str, float]:
-    """The spread of each system; all rows count as POOLED ones, a machine as its square root."""
+    """The spread of each system; all rows count as POOLED ones, a machine as its square root.
+
+    An unknown system is as one of those that are known, each of which counts once: most rows are of a few engines that
+    many people tuned. What machines are fitted on has recorded runs, and the spread of all rows.
+    """
     counts = Counter(row.machine for row in rows)
     fitted = {name: kind.fitted_off for name, kind in SYSTEMS.items()}  # an unknown one may be as far off
-    every = _likelihood(rows, counts, fitted=fitted)
-    pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
-    found = {ANY: _middle_spread(every)}
-    for name in sorted({row.system for row in rows}):
-        own = _likelihood([row for row in rows if row.system == name], counts)
-        found[name] = _middle_spread(own + pooled)
-    return found
+    of = defaultdict[str, list[_Row]](list)
+    for row in rows:
+        of[row.system].append(row)
+    each = {name: _likelihood(of[name], counts, fitted=fitted) for name in sorted(of)}
+    weight = {name: sum(counts[row.machine] ** -0.5 for row in of[name]) for name in each}
+    every = np.sum([*each.values()], axis=0)
+    pooled = every * POOLED / sum(weight.values())
+    found = {ANY: _middle_spread(np.sum([each[name] / weight[name] for name in each], axis=0))}
+    found |= {name: _middle_spread(every) for name in FITTED if name in SYSTEMS}
+    return found | {name: _middle_spread(_likelihood(of[name], counts) + pooled) for name in each}
 
 
 def _holding(rows: Sequence[_Row], sd: Mapping[str, float], needed: Mapping[_Row, float]) -> dict[str, float]:
