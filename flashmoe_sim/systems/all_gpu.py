@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.sizes import GIB
@@ -13,7 +12,6 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
-from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.systems.split import (
     cuts,
     default_shares,
@@ -30,20 +28,8 @@ from flashmoe_sim.timeline.models.resident import Resident
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllGpu(System):
+class AllGpu(System, program="llama-cpp", name="all-gpu"):
     """All weights are in GPU memory; nothing is missed. Of unlike GPUs, slow ones get as few layers as they can."""
-
-    name: ClassVar[str] = "all-gpu"
-    title: ClassVar[str] = "llama.cpp, all on the GPU"
-    engine: ClassVar[str] = "llama.cpp"
-    program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl, src/llama-model.cpp:1589"
-    keeps: ClassVar[str] = "every expert in GPU memory"
-    misses: ClassVar[str] = "none"
-    caches: ClassVar[bool] = False
-    gpu: ClassVar[bool] = True
-    several_gpus: ClassVar[bool] = True
-    several_machines: ClassVar[bool] = True
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
@@ -84,5 +70,3 @@ class AllGpu(System):
         cut = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
         others = ("--rpc", "RPC_HOSTS") if case.machine.machines > 1 else ()
         return Launch(llama_words(case, "-ngl", "99", *others, *cut, *self.serving_words(case)))
-
-    ran_as: ClassVar[RanAs] = {"llama.cpp": ("all_gpu",)}

@@ -12,6 +12,9 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flashmoe_sim.budget import MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
@@ -29,7 +32,8 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, facts_of, listed
+from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, declared, facts_of, listed
+from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -126,6 +130,16 @@ class Case:
     def cores(self) -> str:
         """The number of the CPU's physical cores, or a placeholder for it."""
         return str(self.machine.cpu_cores or "CORES")
+
+    @property
+    def all_experts(self) -> int:
+        """The number of experts of all layers."""
+        return sum(layer.n_experts for layer in self.model.layers.values())
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of the largest expert."""
+        return largest_expert_bytes(self.model)
 
     @property
     def slot_bytes(self) -> int:
@@ -277,6 +291,8 @@ class System(ABC):
         nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     by_faults: whether it reads experts by page faults of a mapped file, and not by itself.
+    cpu_alone: whether the CPU computes everything, even beside a GPU.
+    most_tokens: of calls that use its bank, which larger ones bypass; 0: all do.
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     run_choices: choices that only a search by real runs tries, since no published speed shows what they bring.
@@ -302,6 +318,8 @@ class System(ABC):
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
     by_faults: ClassVar[bool] = False
+    cpu_alone: ClassVar[bool] = False
+    most_tokens: ClassVar[int] = 0
     limits: ClassVar[Limits] = {}
     words: ClassVar[Choices] = {}
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -311,6 +329,17 @@ class System(ABC):
     behind: ClassVar[str] = ""
     ran_as: ClassVar[RanAs] = {}
     fitted_off: ClassVar[float] = 0.0
+
+    def __init_subclass__(cls, *, program: str = "", name: str = "", **given: Any) -> None:
+        """A class of a program has the attributes that the program's file declares of the system `name`."""
+        super().__init_subclass__(**given)
+        if not program:
+            return
+        cls.program, cls.name = program, name or program
+        notes = {key: kind for base in cls.__mro__ for key, kind in vars(base).get("__annotations__", {}).items()}
+        kinds = {key: str(kind) for key, kind in notes.items() if str(kind).startswith("ClassVar")}
+        for key, value in declared(cls.name, program, kinds, beside=cls.__module__).items():
+            setattr(cls, key, tuple(Cost.of(*cost) for cost in value.items()) if key == "costs" else value)
 
     def __post_init__(self) -> None:
         check("system", self, self.limits, self.words)
@@ -422,6 +451,8 @@ class System(ABC):
     def why_not(self, case: Case) -> str:
         """Why the system cannot run in this case at all, or empty."""
         machine, model = case.machine, case.model
+        if self.cpu_alone and machine.cpu is None:
+            return "needs a CPU that the machine's file describes"
         if self.gpu and machine.gpu is None:
             return "needs a GPU"
         if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
@@ -497,7 +528,17 @@ class System(ABC):
 
     def sized(self, case: Case) -> Self:
         """The system with its `size` set as its own rule would; raises BadInput if nothing fits."""
-        return self
+        return self if self.size_given else self.of_size(self.own_size(case))
+
+    def taken(self, sized: Self, case: Case) -> Self:
+        """What its own rule has chosen, or BadInput if its engine does not take that."""
+        if not self.size_given and (reason := sized.why_not(case)):
+            raise Unsupported(reason)
+        return sized
+
+    def own_size(self, case: Case) -> int:
+        """The size of its own rule; raises BadInput if nothing fits."""
+        return self.chosen
 
     def of_size(self, size: int) -> Self:
         return replace(self, **{self.size: size})
@@ -602,8 +643,14 @@ class System(ABC):
         return workload
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        """The recorded replay of a prepared workload."""
-        return run_replay(workload, setup, record=True)
+        """The recorded replay of a prepared workload, without lookups for calls that bypass the bank."""
+        if (calls := self.looked_up(workload)) is None:
+            return run_replay(workload, setup, record=True)
+        return replay_in_parts(workload, setup, [np.flatnonzero(calls)])
+
+    def looked_up(self, workload: Workload) -> NDArray[np.bool_] | None:
+        """Which calls use the bank, bool [calls]; None for all."""
+        return workload.trace.n_tokens <= self.most_tokens if self.most_tokens else None
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
         """The system with a profile of another trace, in a file in `folder`; None if it uses no profile of a trace."""
@@ -627,6 +674,8 @@ class System(ABC):
             source = f"{self.name}: {cost.source}"
             new = Quantity(by.value * cost.value, by.lo * cost.lo, by.hi * cost.hi, source, old.condition, True)
             machine = machine.with_quantity(cost.path, new)
+        if self.cpu_alone:
+            machine = without_gpu(machine)
         return replace(machine, storage=read_by_faults(machine.storage, machine.os)) if self.by_faults else machine
 
     def check(self, case: Case) -> None:
@@ -662,6 +711,10 @@ def on_numa(launch: Launch, mode: str, case: Case) -> Launch:
     return replace(launch, words=("numactl", *NUMACTL[mode], *launch.words, *flags))
 
 
+def largest_expert_bytes(model: ModelGeometry) -> int:
+    return max(layer.expert_bytes for layer in model.layers.values())
+
+
 def _name(program: str) -> str:
     return program.rpartition("/")[2]
 
@@ -677,6 +730,17 @@ def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:
         Share("compute buffers", "gpu", case.compute_bytes(copies=copies)),
         *drafter_share(case, "gpu"),
     )
+
+
+def ram_weights(case: Case, *more: Share) -> tuple[Share, ...]:
+    """What an engine that computes on the CPU keeps in RAM: dense weights, context and more, and the drafter."""
+    dense, context = Share("dense weights", "ram", case.dense_bytes), Share("context", "ram", case.kv_bytes)
+    return (dense, context, *more, *drafter_share(case, "ram"))
+
+
+def without_gpu(machine: Machine) -> Machine:
+    """The machine as a program uses it that leaves its GPU alone."""
+    return replace(machine, gpu=None, link=None, api="")
 
 
 def drafter_share(case: Case, where: str) -> tuple[Share, ...]:

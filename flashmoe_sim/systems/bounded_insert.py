@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
-
-from flashmoe_sim.parameters import INT32, Limits
-from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_lru import BoundedLru
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Plan,
-    Share,
-    gpu_weights,
-    llama_words,
-)
+from flashmoe_sim.systems.base import Case, Launch, llama_words
 from flashmoe_sim.systems.execution import HitsThenMisses
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.published import RanAs
+from flashmoe_sim.timeline.models.base import ExecutionModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundedInsert(GpuSlots):
+class BoundedInsert(GpuSlots, program="bounded-insert"):
     """Every layer has slots on the GPU for the last used experts, and installs a few per token; the CPU computes
     misses.
 
@@ -41,36 +26,15 @@ class BoundedInsert(GpuSlots):
         faster.
     """
 
-    name: ClassVar[str] = "bounded-insert"
-    title: ClassVar[str] = "llama.cpp with pull request 27861, bounded inserts"
-    engine: ClassVar[str] = "llama.cpp, pull request 27861"
-    program: ClassVar[str] = "bounded-insert"
-    source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
-    keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
-    misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
-    limits: ClassVar[Limits] = {"slots": (1, INT32), "inserts": (1, INT32)}
-    by_faults: ClassVar[bool] = True
-
     slots: int | None = None
     inserts: int = 1
 
-    def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")
-        return Plan(setup, HitsThenMisses(), self.adapted(case.machine))
+    def policy(self, case: Case) -> Policy:
+        return BoundedLru(cap=self.inserts)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        """Replay without lookups for calls of several tokens."""
-        return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= 1)])
-
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("slots", "gpu", self.chosen * case.slot_bytes),
-            *gpu_weights(case),
-            Share("experts of the CPU", "mapped", case.model.routed_bytes),
-        )
+    def execution(self, case: Case) -> ExecutionModel:
+        return HitsThenMisses()
 
     def launch(self, case: Case) -> Launch:
         words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-expert-cache", str(self.slots))
         return Launch(llama_words(case, *words, "--moe-expert-cache-inserts", str(self.inserts)))
-
-    ran_as: ClassVar[RanAs] = {"llama.cpp PR #27861": ("vram_lru",)}

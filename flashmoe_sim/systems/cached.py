@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.class_lru import ClassLru
@@ -25,7 +23,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan
 from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.uploaded import UploadedMisses
 
 FIRST, CLASSES, SHARED = 11480, 12170, 12191  # builds: the first with a cache, with ClassLRU, known to have a share
@@ -51,7 +49,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cached(UploadedMisses):
+class Cached(UploadedMisses, program="llama-cpp", name="cached"):
     """The experts used most and last of all layers are in slots on the GPUs; misses are uploaded from RAM and computed
     there.
 
@@ -73,15 +71,6 @@ class Cached(UploadedMisses):
     cpu_share: of the misses of a full bank, those that the CPU computes, beside the GPU, and that are not cached; see
         `shared-class-lru`. Until a bank is full, all are uploaded.
     """
-
-    name: ClassVar[str] = "cached"
-    title: ClassVar[str] = "llama.cpp, its cache of experts"
-    engine: ClassVar[str] = "llama.cpp"
-    program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp; its first comment at c4fb57969"
-    limits: ClassVar[Limits] = {**UploadedMisses.limits, "build": (1, INT32), "cpu_share": (0, 1)}
-    several_gpus: ClassVar[bool] = True
-    run_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"cpu_share": (0.0, 0.5, 0.8, 0.95)}
 
     build: int | None = None
     cpu_share: float = 0.0
@@ -178,8 +167,6 @@ class Cached(UploadedMisses):
         words = ("--moe-cache-cpu-share", f"{self.cpu_share:g}") if self.cpu_share else ()
         launch = super().launch(case)
         return replace(launch, words=(*launch.words, *words))
-
-    ran_as: ClassVar[RanAs] = {"llama.cpp": ("vram_lru",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -6,19 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.drafts import MTP, Drafts, given_drafts
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
-from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
     Case,
@@ -27,19 +26,21 @@ from flashmoe_sim.systems.base import (
     Plan,
     Share,
     System,
-    drafter_share,
     gpu_left,
     ladder,
+    largest_expert_bytes,
     no_room,
+    ram_weights,
+    without_gpu,
 )
 from flashmoe_sim.systems.colibri_tiers import replay_tiers
 from flashmoe_sim.systems.execution import OwnTier, ReadIntoSlots
-from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.static_profile import profile_of, written_profile
+from flashmoe_sim.systems.profiles import profile_of, with_profile
+from flashmoe_sim.systems.prompt import with_fewer
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
-from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.routing import RoutingTrace
 
 GB = 10**9
@@ -54,14 +55,11 @@ FAST_GB_S = 4.0  # of a drive from which on a Mac's list has one slot
 TOP_P_SHARE = 0.6  # of the experts of a token that --topp 0.7 leaves: 360 of 600 (issue 605)
 BEFORE_TUNING = "before PR 77"  # of 12 July 2026
 KNOWN_DRAFTS = (1, 3)
-READ_COST = Cost.of("storage.request_us", "cost.colibri_read_us")
-METAL_COST = Cost.of("gpu.weights_gb_s", "cost.colibri_metal")
-CUDA_COST = Cost.of("gpu.layer_us", "cost.colibri_cuda_layer_us")
 WAITING = estimate("cost.colibri_waiting").ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class Colibri(System):
+class Colibri(System, program="colibri"):
     """The most used experts may be pinned, every layer has an LRU list of equally many slots in RAM, and misses are
     read from the SSD. The CPU computes them all, or a Mac's GPU; another GPU computes only the experts pinned on it.
 
@@ -84,34 +82,6 @@ class Colibri(System):
     profile: where uses are counted: `half` (the first half of the trace; the second is timed), `all` (the whole trace,
         in hindsight), or the file of another trace.
     """
-
-    name: ClassVar[str] = "colibri"
-    title: ClassVar[str] = "colibri, pinned experts and an LRU list of each layer"
-    engine: ClassVar[str] = "colibri"
-    program: ClassVar[str] = "colibri"
-    source: ClassVar[str] = (
-        "JustVugg/colibri 13d54c10: docs/SETTINGS.md; 00035b46: docs/ENVIRONMENT.md; 003a0b9b8: c/colibri.c, moe(), "
-        "pin_load(), cap_for_ram()"
-    )
-    keeps: ClassVar[str] = "the experts used last of each layer in RAM, beside pinned ones in RAM and GPU memory"
-    misses: ClassVar[str] = "read from storage, then computed like hits; on the CPU beside a GPU with its own memory"
-    limits: ClassVar[Limits] = {
-        "cap": (1, INT32),
-        "ram_gb": (1, INT32),
-        "pin_gb": (0, INT32),
-        "vram_gb": (0, INT32),
-        "top_k": (1, INT32),
-    }
-    words: ClassVar[Choices] = {"device": (CPU, METAL, CUDA)}
-    choices: ClassVar[dict[str, tuple[str | bool, ...]]] = {
-        "device": (CPU, METAL, CUDA),
-        "pipe": (False, True),
-        "direct": (False, True),
-    }
-    size: ClassVar[str] = "cap"
-    several_gpus: ClassVar[bool] = True
-    times_prompts: ClassVar[bool] = False
-    costs: ClassVar[tuple[Cost, ...]] = (READ_COST, METAL_COST, CUDA_COST)
 
     cap: int | None = None
     ram_gb: float | None = None
@@ -146,16 +116,13 @@ class Colibri(System):
     def sizes(self, case: Case) -> Sequence[int]:
         return ladder(1, self._most(case))
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
+    def own_size(self, case: Case) -> int:
         most = self._most(case)
-        fast = self.device == METAL and case.machine.storage.read_gb_s.value >= FAST_GB_S
-        return replace(self, cap=1 if fast else most)
+        return 1 if self.device == METAL and case.machine.storage.read_gb_s.value >= FAST_GB_S else most
 
     def _most(self, case: Case) -> int:
         """The most slots of a layer that the engine's budget of RAM holds; one if the RAM holds more than it."""
-        room, rows = self._room(case) - self._pinned(case) * self._expert_bytes(case), self._rows_bytes(case)
+        room, rows = self._room(case) - self._pinned(case) * case.expert_bytes, self._rows_bytes(case)
         slots = min(int(room // rows), case.n_experts)
         if slots < 1 and self._beside(case) + rows > case.ram_bytes:
             raise no_room("a slot of each layer", case.ram_bytes - self._beside(case))
@@ -168,12 +135,12 @@ class Colibri(System):
 
     def _beside(self, case: Case) -> int:
         """What the engine counts beside experts that stay: weights, context, the places of a call and a margin."""
-        return case.dense_bytes + FREE_BYTES + PLACES * self._expert_bytes(case) + self._context_bytes(case)
+        return case.dense_bytes + FREE_BYTES + PLACES * case.expert_bytes + self._context_bytes(case)
 
     def _rows_bytes(self, case: Case) -> int:
         """Bytes of a slot in every layer, with the drafting layer if it drafts."""
         drafting = case.drafts is not None and case.drafts.kind == MTP
-        return case.slot_bytes + drafting * WIDE * case.model.drafting_layers * self._expert_bytes(case)
+        return case.slot_bytes + drafting * WIDE * case.model.drafting_layers * case.expert_bytes
 
     def _context_bytes(self, case: Case) -> int:
         """Keys and values in 32 bits; of the engine's own context if none is given."""
@@ -185,9 +152,6 @@ class Colibri(System):
     def _slots(self, case: Case) -> int:
         return min(self.chosen, self._most(case))
 
-    def _expert_bytes(self, case: Case) -> int:
-        return max(layer.expert_bytes for layer in case.model.layers.values())
-
     def _on_gpu(self, case: Case) -> int:
         """Experts pinned on a GPU with its own memory."""
         if self.device != CUDA:
@@ -196,23 +160,21 @@ class Colibri(System):
         if case.leaves_spare and self.dense:
             room = min(room, gpu_left(case))
         wanted = room if self.vram_gb is None else min(self.vram_gb * GB, room + GPU_FREE_BYTES)
-        experts = sum(layer.n_experts for layer in case.model.layers.values())
-        return min(int(max(wanted, 0) // self._expert_bytes(case)), experts)
+        return min(int(max(wanted, 0) // case.expert_bytes), case.all_experts)
 
     def _pinned(self, case: Case) -> int:
         """Experts pinned in RAM: as far as they fit beside a slot of each layer, and are not on the GPU."""
-        experts, each = sum(layer.n_experts for layer in case.model.layers.values()), self._expert_bytes(case)
         room = max(self._room(case) - self._rows_bytes(case), 0)
-        return min(int(min(self.pin_gb * GB, room) // each), experts - self._on_gpu(case))
+        return min(int(min(self.pin_gb * GB, room) // case.expert_bytes), case.all_experts - self._on_gpu(case))
 
     def plan(self, case: Case) -> Plan:
         on_gpu, pinned = self._on_gpu(case), self._pinned(case)
         machine = self.machine_of(case)
         if not self._computes_on_gpu and on_gpu:  # as more RAM, which its GPU does not lack
             on_gpu, pinned = 0, on_gpu + pinned
-            machine = _with_reserve(machine, -self._on_gpu(case) * self._expert_bytes(case))
+            machine = _with_reserve(machine, -self._on_gpu(case) * case.expert_bytes)
         elif on_gpu or self.device == CUDA:
-            held = self._slots(case) * case.slot_bytes + pinned * self._expert_bytes(case) + case.dense_bytes
+            held = self._slots(case) * case.slot_bytes + pinned * case.expert_bytes + case.dense_bytes
             machine = _with_reserve(machine, held)
         policy = StagedLru(on_gpu=on_gpu, in_ram=pinned)
         setup = Setup(Bank(slots=self._slots(case)), policy, "atomic", io_split=1)
@@ -231,11 +193,11 @@ class Colibri(System):
 
     def adapted(self, machine: Machine) -> Machine:
         found = super().adapted(machine)
-        return found if self._computes_on_gpu else replace(found, gpu=None, link=None, api="", gpus=1, cards=())
+        return found if self._computes_on_gpu else replace(without_gpu(found), gpus=1, cards=())
 
     def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
-        of_device = {METAL: (METAL_COST,), CUDA: (CUDA_COST,)}
-        return (READ_COST, *of_device.get(self.device, ()))
+        paths = {"storage.request_us", {METAL: "gpu.weights_gb_s", CUDA: "gpu.layer_us"}.get(self.device)}
+        return tuple(cost for cost in self.costs if cost.path in paths)
 
     def machine_of(self, case: Case) -> Machine:
         """The machine, whose CPU reads weights no faster than its cores compute them with this engine's kernels."""
@@ -252,26 +214,21 @@ class Colibri(System):
         return machine.with_quantity("cpu.weights_gb_s", Quantity(value, lo, hi, core.source, core.condition, True))
 
     def prepared(self, workload: Workload) -> Workload:
-        if self.top_k is None or self.top_k >= workload.trace.top_k:
-            return workload
-        return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
+        return with_fewer(workload, self.top_k)
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         assert isinstance(setup.policy, StagedLru)
         return replay_tiers(workload, setup, setup.policy, profile_of(workload.trace, self.profile))
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
-        file = written_profile(trace, self.profile, folder)
-        return None if file is None else replace(self, profile=file)
+        return with_profile(self, self.profile, trace, folder)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        each, on_gpu = self._expert_bytes(case), self._on_gpu(case)
+        each, on_gpu = case.expert_bytes, self._on_gpu(case)
         kept = [
             Share("slots", "ram", self._slots(case) * case.slot_bytes),
             Share("pinned experts", "ram", self._pinned(case) * each),
-            Share("dense weights", "ram", case.dense_bytes),
-            Share("context", "ram", case.kv_bytes),
-            *drafter_share(case, "ram"),
+            *ram_weights(case),
         ]
         if self.device == CUDA:
             kept.append(Share("pinned experts", "gpu", on_gpu * each))
@@ -290,10 +247,10 @@ class Colibri(System):
         if self.device == METAL:
             on |= {"COLI_METAL": "1"}
         if self.device == CUDA:
-            on |= {"COLI_CUDA": "1", "CUDA_EXPERT_GB": f"{self._on_gpu(case) * self._expert_bytes(case) / GB:.1f}"}
+            on |= {"COLI_CUDA": "1", "CUDA_EXPERT_GB": f"{self._on_gpu(case) * case.expert_bytes / GB:.1f}"}
             on |= {"CUDA_RELEASE_HOST": "1"}
             on |= {"CUDA_DENSE": "1", "COLI_CUDA_ATTN": "1"} if self.dense else {}
-        pinned = f"{self._pinned(case) * self._expert_bytes(case) / GB:.1f}"
+        pinned = f"{self._pinned(case) * case.expert_bytes / GB:.1f}"
         on |= {"PIN": "auto", "PIN_GB": pinned} if self.uses_profile else {"AUTOPIN": "0"}
         return Launch(tuple(words), on)
 
@@ -303,14 +260,9 @@ class Colibri(System):
             return launch
         return replace(launch, environment={**launch.environment, "DRAFT": str(case.drafts.count)})
 
-    ran_as: ClassVar[RanAs] = {
-        "colibri": ("ssd_stream", "page_cache_mmap", "cpu_only", "vram_static_profile"),
-        "colibri qwen36": ("vram_lru",),
-    }
-
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
-        flags, each = run.flags, max(layer.expert_bytes for layer in run.model.layers.values())
+        flags, each = run.flags, largest_expert_bytes(run.model)
         device = _device(run)
         ram = re.search(r"(?:--ram |RAM_GB=)(\d+)", flags)
         topp = re.search(r"--topp 0\.7", flags)

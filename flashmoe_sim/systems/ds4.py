@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies._call_lru import CallLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
+from flashmoe_sim.systems.base import (
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    largest_expert_bytes,
+    no_room,
+)
 from flashmoe_sim.systems.execution import ReadIntoSlots, UploadedBeside
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import of_other_gpus
-from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
 
@@ -28,15 +38,13 @@ KEPT = 4 / 5  # of the memory for the GPU that the engine's own size takes, dens
 METAL, CUDA = "metal", "cuda"
 FREE_BYTES = {CUDA: 8 * GIB, "rocm": 16 * GIB}  # left free when the cache is made
 TUNED_COMPUTE = "12.1"  # of the GB10, for which alone its CUDA kernels are tuned
-LAYER_COST = Cost.of("gpu.layer_us", "cost.ds4_cuda_layer_us")
-READ_COST = Cost.of("storage.read_gb_s", "cost.one_reader")
-ATTENTION_COST = Cost.of("gpu.attention_gb_s", "cost.ds4_attention")
+LAYER, READ, ATTENTION = "gpu.layer_us", "storage.read_gb_s", "gpu.attention_gb_s"  # what its CUDA kernels cost
 GLM, Q4 = ("glm-dsa", "glm5next"), "ds4-q4"  # pull request 1097, not merged
 PROMPT_LAYERS = 2  # of experts, by which the engine's own size is smaller
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ds4(System):
+class Ds4(System, program="ds4"):
     """The experts of all layers that fit are in memory that the GPU sees. On a Mac the least used one is evicted, and
     counts are halved every 16 tokens; with CUDA and ROCm the one used longest ago. A model that fits is resident as a
     whole.
@@ -53,25 +61,6 @@ class Ds4(System):
         at least those of a layer, which a prompt may use.
     inert: whether the cache keeps nothing, as with CUDA in builds of July and August 2026.
     """
-
-    name: ClassVar[str] = "ds4"
-    title: ClassVar[str] = "DwarfStar"
-    engine: ClassVar[str] = "ds4"
-    program: ClassVar[str] = "ds4"
-    source: ClassVar[str] = (
-        "antirez/ds4 057f62fb: ds4_help.c; 80ebbc3: ds4_metal.m:7754-7848, 8678-8776, 9666-9830, 23392-23433, "
-        "ds4_ssd.c:80-106; 00520ab68: ds4_cuda.cu, cuda_stream_selected_cache_begin_load(); ec37a83b4: "
-        "rocm/ds4_rocm_runtime.cuh, cuda_stream_selected_load(); 30ac654f5: docs/SSD_STREAMING.md"
-    )
-    keeps: ClassVar[str] = "the experts used most of late, or last, of all layers together"
-    misses: ClassVar[str] = "read into a slot, on a Mac through the page cache"
-    limits: ClassVar[Limits] = {"experts": (1, INT32)}
-    size: ClassVar[str] = "experts"
-    gpu: ClassVar[bool] = True
-    several_gpus: ClassVar[bool] = True
-    times_prompts: ClassVar[bool] = False
-    # On a Mac both read with pread into slots that the GPU sees.
-    costs: ClassVar[tuple[Cost, ...]] = (*TurboFieldfare.costs, READ_COST, ATTENTION_COST, LAYER_COST)
 
     experts: int | None = None
     inert: bool = False
@@ -107,26 +96,23 @@ class Ds4(System):
             "" if self._whole(case) else f"reads experts from storage on one GPU only; the machine has {machine.gpus}"
         )
 
-    def _all(self, case: Case) -> int:
-        return sum(layer.n_experts for layer in case.model.layers.values())
-
     def _fits(self, case: Case) -> bool:
         others = sum(share.size_bytes for share in of_other_gpus(case, case.compute_bytes(copies=False)))
         return case.model.routed_bytes <= gpu_left(case) - others
 
     def _whole(self, case: Case) -> bool:
         """Whether the model is resident as a whole, with the size that is given or chosen."""
-        return self._fits(case) if self.experts is None else self.experts >= self._all(case)
+        return self._fits(case) if self.experts is None else self.experts >= case.all_experts
 
     def _most(self, case: Case) -> int:
         """All experts if they fit, else as many as fit; the layers of a prompt are read into places of the cache."""
         if self._fits(case):
-            return self._all(case)
+            return case.all_experts
         return self._most_slots(case)
 
     def _most_slots(self, case: Case) -> int:
         room = gpu_left(case) - FREE_BYTES.get(case.machine.api, 0)
-        most = room // self._expert_bytes(case)
+        most = room // case.expert_bytes
         if most < self._least(case):
             raise no_room("a cache of experts", room)
         return most
@@ -135,11 +121,8 @@ class Ds4(System):
         """The fewest slots that the engine makes."""
         return case.n_experts if case.machine.api == CUDA else case.model.top_k or 1
 
-    def _expert_bytes(self, case: Case) -> int:
-        return max(layer.expert_bytes for layer in case.model.layers.values())
-
     def _resident(self, case: Case) -> bool:
-        return self.chosen >= self._all(case) and not self.inert
+        return self.chosen >= case.all_experts and not self.inert
 
     def _slots(self, case: Case) -> int:
         """The slots of the cache; with CUDA and ROCm the engine lowers a number that leaves too little free."""
@@ -152,18 +135,16 @@ class Ds4(System):
         least = -(-self._least(case) // layers) if case.machine.api == CUDA else self._least(case)
         return sorted({most, *(layers * each for each in ladder(least, most // layers))})
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
+    def own_size(self, case: Case) -> int:
         most = self._most(case)
-        return replace(self, experts=most if most == self._all(case) else min(self._own(case), most))
+        return most if most == case.all_experts else min(self._own(case), most)
 
     def _own(self, case: Case) -> int:
         """The engine's own size: of all memory that the GPU says it has, which with CUDA is all that it shares."""
         memory, total = case.machine.memory, case.gpu_bytes
         if case.machine.api == CUDA and memory is not None and not own_memory(case.machine):
             total = int(memory.ram_gib.value * GIB)
-        own = (int(KEPT * total) - case.dense_bytes) // self._expert_bytes(case)
+        own = (int(KEPT * total) - case.dense_bytes) // case.expert_bytes
         own -= 0 if case.machine.api == METAL else PROMPT_LAYERS * case.n_experts
         return max(own, self._least(case))
 
@@ -171,7 +152,7 @@ class Ds4(System):
         machine = self.adapted(case.machine)
         if self._resident(case):
             return Plan(Setup(Bank(slots=case.n_experts), LfuHalved(), "atomic"), Resident(), machine)
-        bank = Bank(budget_bytes=self._slots(case) * self._expert_bytes(case))
+        bank = Bank(budget_bytes=self._slots(case) * case.expert_bytes)
         if machine.api == METAL:
             return Plan(Setup(bank, LfuHalved(), "atomic", scope="global"), ReadIntoSlots(), machine)
         if machine.api != CUDA:
@@ -183,19 +164,18 @@ class Ds4(System):
         return Plan(setup, UploadedBeside(), machine, direct_io=True)
 
     def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
-        if machine.api == METAL:
-            return TurboFieldfare.costs
-        if machine.api != CUDA:
-            return (ATTENTION_COST,)
+        """Of CUDA the costs but that of a Mac's copies, which reads with pread into slots that the GPU sees."""
         tuned = machine.unified and machine.gpu_compute == TUNED_COMPUTE
-        return (READ_COST, ATTENTION_COST) if tuned else (READ_COST, ATTENTION_COST, LAYER_COST)
+        of_cuda = (READ, ATTENTION) if tuned else (READ, ATTENTION, LAYER)
+        paths = {METAL: ("memory.copy_gb_s",), CUDA: of_cuda}.get(machine.api, (ATTENTION,))
+        return tuple(cost for cost in self.costs if cost.path in paths)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
         if self._resident(case):
             others = of_other_gpus(case, case.compute_bytes(copies=False))
             return (Share("experts", "gpu", case.model.routed_bytes), *weights, *others)
-        cache = Share("cache", "gpu", self._slots(case) * self._expert_bytes(case))
+        cache = Share("cache", "gpu", self._slots(case) * case.expert_bytes)
         mapped = (Share("experts", "mapped", case.model.routed_bytes),) if case.machine.api == METAL else ()
         return (cache, *weights, *mapped)
 
@@ -206,11 +186,9 @@ class Ds4(System):
             words += ["--ssd-streaming", "--ssd-streaming-cache-experts", str(self._slots(case))]
         return Launch(tuple(words))
 
-    ran_as: ClassVar[RanAs] = {"ds4": ("slot_bank_ssd", "ssd_stream", "all_gpu")}
-
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         if run.strategy == "all_gpu":
             return cls()
-        each = max(layer.expert_bytes for layer in run.model.layers.values())
+        each = largest_expert_bytes(run.model)
         return cls(experts=run.residents or (run.cache_bytes or 0) // each or None, inert="inert" in run.flags)

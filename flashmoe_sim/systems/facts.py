@@ -19,6 +19,7 @@ from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
 from flashmoe_sim.io.errors import Malformed, Missing, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB, size
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32
 
 YES, BY_CODE, FAILS, UNKNOWN = "yes", "by-code", "fails", "unknown"
 # What an engine does with an architecture, or a graph, that it does not serve.
@@ -530,31 +531,57 @@ def facts_of(name: str, *, beside: str = __name__) -> EngineFacts:
     beside: the module with whose file they are if they are not in `engines/`.
     Raises BadInput for a file with an unknown section, key or status, or a section without its source.
     """
+    where, table = engine_file(name, beside)
+    return read_engine(name, table, where=where)
+
+
+@cache
+def engine_file(name: str, beside: str) -> tuple[str, Mapping[str, Any]]:
+    """The place of an engine's file, for errors, and what is in it."""
     if name in engine_names():
         folder = resources.files(f"{__package__}.engines")
-        table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
-        if (get := _gets().get(name)) is not None:
-            table["get"] = get
-        return read_engine(name, table)
+        return "", tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
     file = Path(sys.modules[beside].__file__ or "").with_name(f"{name}.toml")
     try:
-        return read_engine(name, tomllib.loads(file.read_text("utf-8")), where=str(file))
+        return str(file), tomllib.loads(file.read_text("utf-8"))
     except OSError:
         raise Missing(f"{file}: no such file; expected the facts of the engine {name}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"{file}: {error}") from None
 
 
+def declared(name: str, program: str, kinds: Mapping[str, str], *, beside: str) -> dict[str, Any]:
+    """What the file of an engine declares of one of its systems, as attributes of its class.
+
+    kinds: what they are, as annotated. beside: as for `facts_of`. Without `engine`, it is the engine's own name.
+    Raises BadInput for a file without the system, and for an attribute that is unknown or of another kind.
+    """
+    where, table = engine_file(program, beside)
+    where = f"{where or f'engines/{program}.toml'}: [systems.{name}]"
+    given = table.get("systems", {}).get(name)
+    if not isinstance(given, Mapping) or not given.get("source"):
+        raise Malformed(f"{where}: no source; say where its rule was read")
+    values = {"engine": table.get("program"), **given}
+    for key, value in values.items():
+        if key not in kinds:
+            raise UnknownName(f"{where}: unknown {key}; known: {', '.join(sorted(kinds))}")
+        kind = re.sub(r"ClassVar\[(\w+)( \| None)?\]", r"\1", kinds[key])
+        fits = type(value).__name__ in {"float": ("float", "int")}.get(kind, (kind if kind in EXPECTED else "dict",))
+        if not fits or (key in TABLES and not all(isinstance(each, list) for each in value.values())):
+            expected = EXPECTED.get(kind, "a number" if kind == "float" else "a table of lists")
+            raise Malformed(f"{where}: {key} is {value!r}; expected {expected}")
+        if key in TABLES:
+            values[key] = {one: tuple(each) for one, each in value.items()}
+    if "limits" in values:
+        values["limits"] = {one: (*ends, INT32)[:2] for one, ends in values["limits"].items()}
+    return values
+
+
 @cache
 def engine_names() -> tuple[str, ...]:
     """All engines, in alphabetical order."""
     files = (file.name for file in resources.files(f"{__package__}.engines").iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml") and name != "get.toml"))
-
-
-@cache
-def _gets() -> Mapping[str, Any]:
-    return tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
+    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
 
 
 OF_ALL = ("program", "common", "looked_up")
@@ -565,6 +592,7 @@ EXPECTED = {  # by the type of a field
     "tuple[str, ...]": 'a list of texts, such as ["linux"]',
     "tuple[int, ...]": "a list of whole numbers",
 }
+TABLES = {"limits", "words", "choices", "run_choices", "prompt_choices", "ran_as"}  # of a system, of lists by name
 SECTIONS: dict[str, type] = {
     "state": EngineState,
     "licence": Licence,
@@ -585,7 +613,7 @@ def read_engine(name: str, table: Mapping[str, Any], *, where: str = "") -> Engi
     sections: dict[str, Any] = {
         key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table
     }
-    unknown = set(table) - set(SECTIONS) - {*OF_ALL, "archs", "models"}
+    unknown = set(table) - set(SECTIONS) - {*OF_ALL, "archs", "models", "systems"}
     needed = {*OF_ALL, "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
         raise Malformed(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")

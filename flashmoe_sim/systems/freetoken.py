@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Self
 
 from flashmoe_sim.io.errors import Unsupported
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies._call_lru import CallLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, halved, no_room
 from flashmoe_sim.systems.execution import UploadedByGpu
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 
 USED = 0.9  # of the GPU's memory, which the engine plans with
 PROMPT_LAYERS = 2  # of experts, through whose slots a prompt is read
@@ -22,7 +21,7 @@ STAMP = "hits-first-sorted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FreeToken(System):
+class FreeToken(System, program="freetoken"):
     """The experts used last of all layers are in slots on the GPU, and misses are uploaded from pinned RAM, which holds
     all. The GPU does it by itself, without waiting for the host.
 
@@ -34,21 +33,6 @@ class FreeToken(System):
     slots: of all layers together; left out: as many as fit in 90% of the GPU's memory. At least those of two layers.
     """
 
-    name: ClassVar[str] = "freetoken"
-    title: ClassVar[str] = "FreeToken, experts in RAM"
-    engine: ClassVar[str] = "FreeToken"
-    program: ClassVar[str] = "freetoken"
-    source: ClassVar[str] = (
-        "FlashML-org/FreeToken 0ab982f1: docs/cli.md; python/freetoken/moe/offload_kernels.py, offload_cache.py, "
-        "engine/cache_budget.py, config.py"
-    )
-    keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
-    misses: ClassVar[str] = "uploaded from pinned RAM and computed on the GPU"
-    limits: ClassVar[Limits] = {"slots": (1, INT32)}
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
-    times_prompts: ClassVar[bool] = False
-
     slots: int | None = None
 
     def why_not(self, case: Case) -> str:
@@ -56,42 +40,33 @@ class FreeToken(System):
             return reason
         if len({layer.expert_bytes for layer in case.model.layers.values()}) > 1:
             return "has slots of one size, and the experts of this model have several"
-        least, most = self._least(case), self._all(case)
+        least, most = self._least(case), case.all_experts
         if self.slots is not None and not least <= self.slots <= most:
             return f"slots={self.slots}; the engine takes {least} to {most} for this model"
         return ""
 
-    def _all(self, case: Case) -> int:
-        return sum(layer.n_experts for layer in case.model.layers.values())
-
     def _least(self, case: Case) -> int:
-        return min(PROMPT_LAYERS * case.n_experts, self._all(case))
+        return min(PROMPT_LAYERS * case.n_experts, case.all_experts)
 
-    def _most(self, case: Case) -> int:
+    def own_size(self, case: Case) -> int:
         own = int(USED * case.gpu_bytes) - case.gpu_dense_bytes - case.kv_bytes
         room = min(own, gpu_left(case))
-        most = min(room // self._expert_bytes(case), self._all(case))
+        most = min(room // case.expert_bytes, case.all_experts)
         if most < self._least(case):
             raise no_room(f"{self._least(case)} slots", room)
         return most
 
-    def _expert_bytes(self, case: Case) -> int:
-        return max(layer.expert_bytes for layer in case.model.layers.values())
-
     def sizes(self, case: Case) -> Sequence[int]:
-        return halved(self._most(case), least=self._least(case))
-
-    def sized(self, case: Case) -> Self:
-        return self if self.size_given else replace(self, slots=self._most(case))
+        return halved(self.own_size(case), least=self._least(case))
 
     def plan(self, case: Case) -> Plan:
-        bank = Bank(budget_bytes=self.chosen * self._expert_bytes(case))
+        bank = Bank(budget_bytes=self.chosen * case.expert_bytes)
         setup = Setup(bank, CallLru(stamp=STAMP), "protected", scope="global")
         return Plan(setup, UploadedByGpu(), self.adapted(case.machine))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("slots", "gpu", self.chosen * self._expert_bytes(case)),
+            Share("slots", "gpu", self.chosen * case.expert_bytes),
             *gpu_weights(case, copies=False),
             Share("experts", "ram", case.model.routed_bytes),
         )
@@ -101,8 +76,6 @@ class FreeToken(System):
         words += ["--moe-cache-size", str(self.chosen), "--max-running-requests", "1"]
         words += ["--num-tokens", str(case.context)] if case.context else []
         return Launch(tuple(words))
-
-    ran_as: ClassVar[RanAs] = {"FreeToken": ("vram_lru", "other")}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -10,10 +10,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Choices, Limits
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.replay import Replayed
@@ -22,7 +21,6 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -33,9 +31,9 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.systems.hot_cache_flags import BUDGET, COMMIT, PROFILE
-from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.static_profile import ALL
+from flashmoe_sim.systems.hot_cache_flags import BUDGET, PROFILE
+from flashmoe_sim.systems.profiles import ALL
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
@@ -48,7 +46,7 @@ LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotCache(System):
+class HotCache(System, program="hot-cache"):
     """The experts with the best scores in a profile are also on the GPU; the CPU computes misses in parallel.
 
     Prompts of 256 tokens and more have their misses copied to the GPU.
@@ -63,19 +61,7 @@ class HotCache(System):
     revision: `head` (04c100386 of June 2026) or `may`, which leaves room that the profile does not fill empty.
     """
 
-    name: ClassVar[str] = "hot-cache"
-    title: ClassVar[str] = "adrianhoehne's llama.cpp, hot experts of a profile"
-    engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
-    program: ClassVar[str] = "hot-cache"
-    source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
-    keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU, beside the GPU; copied to it for prompts of 256 tokens and more"
-    limits: ClassVar[Limits] = {"max_mib": (1, INT32)}
     words: ClassVar[Choices] = {"revision": REVISIONS}
-    size: ClassVar[str] = "max_mib"
-    own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("host.call_us", "cost.hot_cache_call_us"),)
-    by_faults: ClassVar[bool] = True
 
     max_mib: int | None = None
     weighting: str = "flat"
@@ -105,14 +91,12 @@ class HotCache(System):
         return halved(self._most(case))
 
     def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
-        if not (most := self._most(case)):
-            raise no_room("hot experts on the GPU", gpu_left(case))
-        sized = replace(self, max_mib=most)
-        if reason := sized.why_not(case):
-            raise Unsupported(reason)
-        return sized
+        return self.taken(super().sized(case), case)
+
+    def own_size(self, case: Case) -> int:
+        if most := self._most(case):
+            return most
+        raise no_room("hot experts on the GPU", gpu_left(case))
 
     def _most(self, case: Case) -> int:
         own_rule = case.budget.gpu_left_bytes + case.compute_bytes() - RESERVE_BYTES
@@ -158,8 +142,6 @@ class HotCache(System):
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
         return Launch(llama_words(case, *words), first_start=() if self._file else LEARN)
-
-    ran_as: ClassVar[RanAs] = {"adrianhoehne/llama.cpp hot-cache": ("vram_static_profile",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from flashmoe_sim.parameters import INT32, Limits
-from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.hot_window import HotWindow
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Plan,
-    Share,
-    gpu_weights,
-    ladder,
-    llama_words,
-)
+from flashmoe_sim.systems.base import Case, Launch, Share, ladder, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 
 MAP_BYTES = 8  # per expert: its slot, and its place in the routing, on the GPU
@@ -27,7 +17,7 @@ ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotWindowSlots(GpuSlots):
+class HotWindowSlots(GpuSlots, program="hot-window"):
     """The most used experts of the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     For long prompts, which bypass the hot set, the program copies experts to the GPU; here the CPU computes them.
@@ -38,26 +28,19 @@ class HotWindowSlots(GpuSlots):
         prompts several times slower. Its authors use 64.
     """
 
-    name: ClassVar[str] = "hot-window"
-    title: ClassVar[str] = "ParmesanParty's llama.cpp, hot experts of a window"
-    engine: ClassVar[str] = "llama.cpp, ParmesanParty's fork"
-    program: ClassVar[str] = "hot-window"
-    source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
-    keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
-    limits: ClassVar[Limits] = {"slots": (1, INT32)}
-    by_faults: ClassVar[bool] = True
-
     slots: int | None = None
     interval: int = 40
     bypass_tokens: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._policy()
+        HotWindow(self.interval, self.bypass_tokens)
 
-    def _policy(self) -> HotWindow:
+    def policy(self, case: Case) -> Policy:
         return HotWindow(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
+
+    def execution(self, case: Case) -> ExecutionModel:
+        return HotCold()
 
     def why_not(self, case: Case) -> str:
         if self.chosen > case.n_experts:
@@ -70,20 +53,13 @@ class HotWindowSlots(GpuSlots):
     def room(self, case: Case) -> int:
         return super().room(case) - _maps_bytes(case)
 
-    def plan(self, case: Case) -> Plan:
-        return Plan(Setup(Bank(slots=self.chosen), self._policy(), "atomic"), HotCold(), self.adapted(case.machine))
-
     def memory(self, case: Case) -> tuple[Share, ...]:
-        layers = case.model.layers.values()
-        staging = max(layer.expert_bytes for layer in layers) * self.chosen
-        ids = len(layers) * case.n_experts * ID_BYTES
-        return (
-            Share("hot experts", "gpu", self.chosen * case.slot_bytes),
-            Share("maps", "gpu", _maps_bytes(case)),
-            *gpu_weights(case),
-            Share("pinned buffers", "ram", staging + ids),
-            Share("experts", "mapped", case.model.routed_bytes),
-        )
+        hot, *others = super().memory(case)
+        return (hot, Share("maps", "gpu", _maps_bytes(case)), *others)
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        ids = len(case.model.layers) * case.n_experts * ID_BYTES
+        return (Share("pinned buffers", "ram", case.expert_bytes * self.chosen + ids), *super().beside(case))
 
     def launch(self, case: Case) -> Launch:
         words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-hot-k", str(self.slots)]

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.parameters import INT32, Limits
-from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Plan,
-    Share,
-    gpu_weights,
-)
+from flashmoe_sim.systems.base import Case, Launch, Share
 from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.published import RanAs
+from flashmoe_sim.timeline.models.base import ExecutionModel
 
 MOST_PERCENT = 90
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imp(GpuSlots):
+class Imp(GpuSlots, program="imp"):
     """Each layer's slots on the GPU hold the last used experts, and misses are copied to the GPU from RAM.
 
     A call that requests more experts than a layer has slots bypasses the slots: it uploads all experts and keeps none.
@@ -41,16 +31,6 @@ class Imp(GpuSlots):
     percent: share of the free GPU memory, in per cent.
     pinned: whether experts are copied into pinned RAM at load. Otherwise they are copied from the mapped file.
     """
-
-    name: ClassVar[str] = "imp"
-    title: ClassVar[str] = "imp, experts in RAM"
-    engine: ClassVar[str] = "imp"
-    program: ClassVar[str] = "imp"
-    source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
-    keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
-    misses: ClassVar[str] = "copied to the GPU from RAM"
-    limits: ClassVar[Limits] = {"slots": (1, INT32), "percent": (1, MOST_PERCENT)}
-    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     percent: int = 15
@@ -62,27 +42,26 @@ class Imp(GpuSlots):
     def sizes(self, case: Case) -> Sequence[int]:
         return super(Imp, replace(self, percent=MOST_PERCENT)).sizes(case)
 
-    def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), Lru(), "atomic")
-        return Plan(setup, UploadedFromRam() if self.pinned else CopiedFromFile(), self.adapted(case.machine))
+    def policy(self, case: Case) -> Policy:
+        return Lru()
+
+    def execution(self, case: Case) -> ExecutionModel:
+        return UploadedFromRam() if self.pinned else CopiedFromFile()
 
     def adapted(self, machine: Machine) -> Machine:
         """Without page faults if RAM is pinned."""
         return machine if self.pinned else super().adapted(machine)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        """Replay without lookups for calls that exceed a layer's slots."""
+    def looked_up(self, workload: Workload) -> NDArray[np.bool_]:
+        """Calls that do not exceed a layer's slots."""
         fits = np.ones(workload.trace.calls, np.bool_)
         for pool in workload.layer_pools:
-            fits[pool.call] = pool.requests <= (setup.bank.slots or 0)
-        return replay_in_parts(workload, setup, [np.flatnonzero(fits)])
+            fits[pool.call] = pool.requests <= self.chosen
+        return fits
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("slots", "gpu", self.chosen * case.slot_bytes),
-            *gpu_weights(case),
-            Share("experts", "ram" if self.pinned else "mapped", case.model.routed_bytes),
-        )
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        (mapped,) = super().beside(case)
+        return (replace(mapped, where="ram") if self.pinned else mapped,)
 
     def launch(self, case: Case) -> Launch:
         taken = self.chosen * case.slot_bytes
@@ -94,5 +73,3 @@ class Imp(GpuSlots):
         for setting in settings:
             words += ["--set", f"moe.{setting}"]
         return Launch(tuple(words))
-
-    ran_as: ClassVar[RanAs] = {"kekzl/imp": ("vram_lru",)}

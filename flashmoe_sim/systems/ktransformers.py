@@ -9,26 +9,17 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.parameters import INT32, Choices, Limits
-from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import Candidates, PinningPolicy
+from flashmoe_sim.policies.base import Candidates, PinningPolicy, Policy
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    HALF,
-    Case,
-    Launch,
-    Plan,
-    Share,
-    gpu_weights,
-)
+from flashmoe_sim.systems.base import HALF, Case, Launch, Share
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.static_profile import profile_of, written_profile
+from flashmoe_sim.systems.profiles import profile_of, with_profile
+from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -53,11 +44,10 @@ class ByNumber(PinningPolicy):
 # How the CPU computes a published format; without AVX-512, AVX2 serves since March 2026.
 METHODS = {"bf16": "BF16", "fp8": "FP8", "int4": "RAWINT4", "mxfp4": "MXFP4"}
 PROMPT_ON_GPU = 400  # tokens of a prompt, as the engine's tutorials have it; without the flag the CPU reads all
-STRATEGIES = ("uniform", "frequency", "front-loading")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KTransformers(GpuSlots):
+class KTransformers(GpuSlots, program="ktransformers"):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     Several GPUs divide every tensor; here they compute at the speed of one. The engine's `random` placement and its
@@ -70,23 +60,6 @@ class KTransformers(GpuSlots):
         (from the first layer on). The engine does not explain the choice of `uniform`.
     profile: for `frequency`, as for `static-profile`.
     """
-
-    name: ClassVar[str] = "ktransformers"
-    title: ClassVar[str] = "ktransformers, experts placed on GPU and CPU"
-    engine: ClassVar[str] = "ktransformers"
-    program: ClassVar[str] = "ktransformers"
-    source: ClassVar[str] = (
-        "kvcache-ai/ktransformers 15c624dc: doc/en/kt-kernel/experts-sched-Tutorial.md, "
-        "kt-kernel/python/experts_base.py"
-    )
-    keeps: ClassVar[str] = "a share of the experts in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU"
-    limits: ClassVar[Limits] = {"experts": (0, INT32)}
-    words: ClassVar[Choices] = {"strategy": STRATEGIES}
-    size: ClassVar[str] = "experts"
-    several_gpus: ClassVar[bool] = True
-    times_prompts: ClassVar[bool] = False
-    splits_sockets: ClassVar[bool] = True
 
     experts: int | None = None
     strategy: str = "uniform"
@@ -105,29 +78,27 @@ class KTransformers(GpuSlots):
         """Why the engine refuses so many experts, or empty; it takes 0, with all experts on the CPU."""
         return "" if slots == 0 else super().why_not_slots(slots, case)
 
-    def plan(self, case: Case) -> Plan:
-        by_number = ByNumber(front=self.strategy == "front-loading")
-        policy = StaticGlobal() if self.strategy == "frequency" else by_number
-        slots = min(self.chosen, case.n_experts)
-        setup = Setup(Bank(slots=slots or 1), policy if slots else Demand(), "atomic")
-        return Plan(setup, HotCold(), self.adapted(case.machine))
+    def policy(self, case: Case) -> Policy:
+        if not self.chosen:
+            return Demand()
+        return StaticGlobal() if self.uses_profile else ByNumber(front=self.strategy == "front-loading")
+
+    def execution(self, case: Case) -> ExecutionModel:
+        return HotCold()
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if isinstance(setup.policy, StaticGlobal):
             setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
-        return run_replay(workload, setup, record=True)
+        return super().replay(workload, setup)
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
-        file = written_profile(trace, self.profile, folder) if self.strategy == "frequency" else None
-        return None if file is None else replace(self, profile=file)
+        return with_profile(self, self.profile, trace, folder) if self.uses_profile else None
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        on_gpu = min(self.chosen, case.n_experts) * case.slot_bytes
-        return (
-            Share("experts", "gpu", on_gpu),
-            *gpu_weights(case),
-            Share("experts of the CPU", "ram", case.model.routed_bytes - on_gpu),
-        )
+    def held_bytes(self, case: Case) -> int:
+        return min(self.chosen, case.n_experts) * case.slot_bytes
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        return (Share(self.others, "ram", case.model.routed_bytes - self.held_bytes(case)),)
 
     def launch(self, case: Case) -> Launch:
         words = ["python", "-m", "sglang.launch_server", "--model", "MODEL"]
@@ -146,8 +117,6 @@ class KTransformers(GpuSlots):
         if sockets == 1:
             return launch
         return replace(launch, words=tuple(str(sockets) if word == "NUMA_NODES" else word for word in launch.words))
-
-    ran_as: ClassVar[RanAs] = {"ktransformers kt-kernel + SGLang": ("vram_static_profile", "n_cpu_moe", "all_gpu")}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

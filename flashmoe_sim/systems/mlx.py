@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
@@ -11,7 +10,6 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
 from flashmoe_sim.systems.prompt import batched
-from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.resident import Resident
 
 CHUNK = 2048  # tokens of a prompt that are computed together
@@ -21,26 +19,12 @@ OF_VLM = ("qwen4exp", "glm5next")  # architectures of mlx-vlm alone, which has a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mlx(System):
+class Mlx(System, program="mlx"):
     """All weights are in the memory of a Mac's GPU, up to its wired limit; nothing is missed.
 
     In a pass that verifies a few drafted tokens, every token reads its own experts, also those that another one reads.
     Of a prompt, 16 tokens share what they read of an expert.
     """
-
-    name: ClassVar[str] = "mlx"
-    title: ClassVar[str] = "mlx-lm and what serves with it"
-    engine: ClassVar[str] = "MLX"
-    program: ClassVar[str] = "mlx"
-    source: ClassVar[str] = (
-        "ml-explore/mlx-lm d78bf58e: mlx_lm/server.py, mlx_lm/generate.py, mlx_lm/models/switch_layers.py; "
-        "ml-explore/mlx 04099640: mlx/backend/metal/quantized.cpp (GatherQMM)"
-    )
-    keeps: ClassVar[str] = "every expert in GPU memory"
-    misses: ClassVar[str] = "none"
-    caches: ClassVar[bool] = False
-    own_gpu: ClassVar[bool | None] = False
-    ran_as: ClassVar[RanAs] = {"MLX": ("all_gpu",)}
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

@@ -5,46 +5,28 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Self
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.nth_miss import NthMiss
-from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    Case,
-    Cost,
-    Launch,
-    Plan,
-    Share,
-    System,
-    gpu_weights,
-    halved,
-    llama_words,
-    no_room,
-)
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, halved, llama_words, no_room
 from flashmoe_sim.systems.execution import FilledBehind
-from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
 RESERVE_BYTES = 3072 * MIB  # of each GPU
-MOST_TOKENS = 8  # of a call that uses the cache
 LEAST_ENTRIES = 64  # matrices of one size and type that the cache holds, or it has none of them
 LEAST_MATRIX_BYTES = MIB  # smaller ones are cached only if a variable says so
 NOT_CACHED = {"F16", "BF16", "F32"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoeCache(System):
+class MoeCache(System, program="moe-cache"):
     """The experts used last of all layers are also on the GPUs, and experts that are missed repeatedly come in behind
     the calls; the CPU computes misses in parallel.
 
@@ -55,22 +37,6 @@ class MoeCache(System):
 
     cache_mib: on each GPU; left out: the program's automatic rule, all that is free but 3072 MiB.
     """
-
-    name: ClassVar[str] = "moe-cache"
-    title: ClassVar[str] = "leloch's llama.cpp, a cache filled by demand"
-    engine: ClassVar[str] = "llama.cpp, leloch's fork"
-    program: ClassVar[str] = "moe-cache"
-    source: ClassVar[str] = (
-        "leloch/llama.cpp e3096b046: docs/backend/CUDA-MOE-CACHE.md, ggml/src/ggml-cuda/moe-cache.cu"
-    )
-    keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU, beside the GPU; repeated ones are uploaded behind the calls"
-    limits: ClassVar[Limits] = {"cache_mib": (1, INT32)}
-    size: ClassVar[str] = "cache_mib"
-    own_gpu: ClassVar[bool | None] = True
-    several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.moe_cache_layer_us"),)
-    by_faults: ClassVar[bool] = True
 
     cache_mib: int | None = None
 
@@ -84,12 +50,10 @@ class MoeCache(System):
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most(case), least=-(-_least_bytes(case) // MIB))
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
+    def own_size(self, case: Case) -> int:
         if (most := self._most(case)) * MIB < (least := _least_bytes(case)):
             raise no_room(f"a cache that begins with {-(-least // MIB):,} MiB", most * MIB)
-        return replace(self, cache_mib=most)
+        return most
 
     def _most(self, case: Case) -> int:
         gpus = case.machine.gpus
@@ -108,9 +72,6 @@ class MoeCache(System):
         execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=self.loads_whole(case))
         return Plan(setup, execution, self.adapted(case.machine))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])
-
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
             Share("cached experts", "gpu", self._cache_bytes(case)),
@@ -124,8 +85,6 @@ class MoeCache(System):
         smallest = min(min(layer.family_bytes.values()) for layer in case.model.layers.values())
         small = {"GGML_CUDA_MOE_CACHE_MIN_EXPERT_KB": str(smallest // 1024)} if smallest < LEAST_MATRIX_BYTES else {}
         return Launch(llama_words(case, *words, "--moe-cache", str(self.cache_mib)), small)
-
-    ran_as: ClassVar[RanAs] = {"leloch moe-cache": ("vram_lru",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

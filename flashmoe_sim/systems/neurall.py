@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -12,27 +12,19 @@ from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.parameters import INT32, Choices, Limits
-from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    HALF,
-    Case,
-    Cost,
-    Launch,
-    Plan,
-    Share,
-    gpu_weights,
-    llama_words,
-)
+from flashmoe_sim.systems.base import HALF, Case, Launch, Share, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.profiles import learning
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import besides, of_other_gpus
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.run import total_seconds
 
@@ -43,7 +35,7 @@ STEPS = 8  # of the token's time by which swaps are sized
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neurall(GpuSlots):
+class Neurall(GpuSlots, program="neurall"):
     """Every layer has slots on the GPU, whose experts are swapped by use as fast as the link allows; the CPU computes
     misses in parallel.
 
@@ -61,19 +53,6 @@ class Neurall(GpuSlots):
     profile: what the slots hold at the start: `half` (the most used of the first half of the trace, as the engine
         learns from earlier runs) or `none`.
     """
-
-    name: ClassVar[str] = "neurall"
-    title: ClassVar[str] = "neurall's llama.cpp, scored swaps"
-    engine: ClassVar[str] = "llama.cpp, neurall's fork"
-    program: ClassVar[str] = "neurall"
-    source: ClassVar[str] = "neurall/llama.cpp 00ad6f44: src/llama-moecache.cpp; flags: docs/fork-knobs.md@0ccd2690"
-    keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory, exchanged by use"
-    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
-    limits: ClassVar[Limits] = {"slots": (1, INT32), "swaps": (0, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
-    words: ClassVar[Choices] = {"profile": (HALF, NONE)}
-    several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.neurall_layer_us"),)
-    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     swaps: int | None = None
@@ -93,11 +72,11 @@ class Neurall(GpuSlots):
     def most(self, case: Case) -> int:
         return min(super().most(case), case.n_experts - 1)
 
-    def plan(self, case: Case) -> Plan:
-        machine = self.adapted(case.machine)
-        policy = ScoredSwaps(swaps=self._swaps(case, machine), lead=self._lead(case), admit=self.admit)
-        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), policy, "atomic")
-        return Plan(setup, HotCold(copy_from_tokens=OFFLOAD_TOKENS), machine)
+    def policy(self, case: Case) -> Policy:
+        return ScoredSwaps(swaps=self._swaps(case, self.machine_of(case)), lead=self._lead(case), admit=self.admit)
+
+    def execution(self, case: Case) -> ExecutionModel:
+        return HotCold(copy_from_tokens=OFFLOAD_TOKENS)
 
     def _lead(self, case: Case) -> int:
         """What an upload costs in experts that the CPU computes meanwhile, rounded up, if that is the lead."""
@@ -125,18 +104,13 @@ class Neurall(GpuSlots):
         return int(UPLOAD_SHARE * token_s * link.pinned_gb_s.value * 1e9 / expert_bytes)
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        if self.learns_first_half and isinstance(setup.policy, ScoredSwaps):
-            steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
-            setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
-        return super().replay(workload, setup)
+        return super().replay(workload, learning(setup, workload) if self.learns_first_half else setup)
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("slots", "gpu", (self.chosen + 1) * case.slot_bytes),
-            *gpu_weights(case),
-            *of_other_gpus(case, besides(case)),
-            Share("experts", "mapped", case.model.routed_bytes),
-        )
+    def held_bytes(self, case: Case) -> int:
+        return (self.chosen + 1) * case.slot_bytes
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        return (*of_other_gpus(case, besides(case)), *super().beside(case))
 
     def launch(self, case: Case) -> Launch:
         words = ["-ngl", "99", "--cpu-moe", "-nr", *self.serving_words(case, maps=False)]
@@ -146,9 +120,6 @@ class Neurall(GpuSlots):
         words += ["--moe", ",".join(settings)] if settings else []
         state = {} if self.learns_first_half else {"LLAMA_MOE_STATE": "0"}
         return Launch(llama_words(case, *words), state)
-
-    ran_as: ClassVar[RanAs] = {"neurall llama.cpp": ("vram_lru",)}
-    fitted_off: ClassVar[float] = 0.67
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

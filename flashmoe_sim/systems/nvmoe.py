@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Self
 
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -23,14 +22,14 @@ from flashmoe_sim.systems.base import (
     ladder,
     no_room,
 )
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 STEP_MIB = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nvmoe(System):
+class Nvmoe(System, program="nvmoe"):
     """The last used experts of all layers together are in GPU memory; misses are read from a pack with direct I/O.
 
     Experts of the current call are never evicted. The engine keeps one list for each size and format of experts; here
@@ -41,23 +40,12 @@ class Nvmoe(System):
         hold every expert of the largest layer.
     """
 
-    name: ClassVar[str] = "nvmoe"
-    title: ClassVar[str] = "nvmoe, experts paged from NVMe"
-    engine: ClassVar[str] = "nvmoe"
-    program: ClassVar[str] = "nvmoe"
-    source: ClassVar[str] = "BrianBoitano/nvmoe 239fc05e: docs/INTEGRATION.md, runtime/README.md"
-    keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
-    misses: ClassVar[str] = "read from storage past the page cache, then uploaded"
-    limits: ClassVar[Limits] = {"cache_mib": (1, INT32)}
-    size: ClassVar[str] = "cache_mib"
-    own_gpu: ClassVar[bool | None] = True
-
     cache_mib: int | None = None
 
     def _least_bytes(self, case: Case) -> int:
         return max(layer.expert_bytes * layer.n_experts for layer in case.model.layers.values())
 
-    def _most_mib(self, case: Case) -> int:
+    def own_size(self, case: Case) -> int:
         all_mib, room = -(-case.model.routed_bytes // MIB), gpu_left(case)
         most = all_mib if case.model.routed_bytes <= room else room // MIB // STEP_MIB * STEP_MIB
         if most * MIB < self._least_bytes(case):
@@ -70,11 +58,8 @@ class Nvmoe(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        most, least = self._most_mib(case), -(-self._least_bytes(case) // MIB)
+        most, least = self.own_size(case), -(-self._least_bytes(case) // MIB)
         return sorted({most, *(1024 * gib for gib in ladder(-(-least // 1024), most // 1024))})
-
-    def sized(self, case: Case) -> Self:
-        return self if self.size_given else replace(self, cache_mib=self._most_mib(case))
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(budget_bytes=self._cache_bytes(case)), Lru(), "atomic", scope="global")
@@ -97,8 +82,6 @@ class Nvmoe(System):
             *self.serving_words(case, maps=False),
         )
         return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})
-
-    ran_as: ClassVar[RanAs] = {"nvmoe": ("slot_bank_ssd",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -18,26 +18,15 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Plan,
-    Share,
-    System,
-    gpu_left,
-    gpu_weights,
-    llama_words,
-    no_room,
-)
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, llama_words, no_room
 from flashmoe_sim.systems.prompt import batched
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import (
     besides,
     cuts,
@@ -69,7 +58,7 @@ class TheseLayers(Placed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedLayers(System):
+class PlacedLayers(System, program="llama-cpp", name="placed"):
     """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
@@ -87,19 +76,6 @@ class PlacedLayers(System):
         GPU is pinned then: on an H200 beside a Xeon, prompts of 512 tokens were 6 times as fast.
     """
 
-    name: ClassVar[str] = "placed"
-    title: ClassVar[str] = "llama.cpp, experts placed by layer"
-    engine: ClassVar[str] = "llama.cpp"
-    program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: common/fit.cpp, common/arg.cpp:2767, ggml-cuda.cu:5654"
-    keeps: ClassVar[str] = "all experts of some layers in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
-    limits: ClassVar[Limits] = {"ubatch": (1, INT32), "cpu_layers": (0, INT32)}
-    caches: ClassVar[bool] = False
-    size: ClassVar[str] = "cpu_layers"
-    own_gpu: ClassVar[bool | None] = True
-    several_gpus: ClassVar[bool] = True
-    by_faults: ClassVar[bool] = True
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (None, 1024, 2048, 4096)}
     pins: ClassVar[bool] = True  # what it does not map
 
@@ -269,8 +245,6 @@ class PlacedLayers(System):
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
         off = self.on_cpu(case)
         return cpu_pattern(case.model, off) if off else ""
-
-    ran_as: ClassVar[RanAs] = {"llama.cpp": ("n_cpu_moe", "ot_regex")}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -8,12 +8,11 @@ from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.placed import MIN_BATCH, PlacedLayers
-from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.systems.split import eased, gpu_of_layers, loads, rooms, shared_out
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedIk(PlacedLayers):
+class PlacedIk(PlacedLayers, program="ik_llama-cpp", name="placed-ik"):
     """As `placed`, in ik_llama.cpp: its --n-cpu-moe counts layers with experts from the last one on.
 
     With several GPUs, each gives up its last layers, in proportion to its share of all layers.
@@ -26,12 +25,6 @@ class PlacedIk(PlacedLayers):
     mmap: as for `placed`; what prompts copy is not pinned either way.
     """
 
-    name: ClassVar[str] = "placed-ik"
-    title: ClassVar[str] = "ik_llama.cpp, experts placed by layer"
-    engine: ClassVar[str] = "ik_llama.cpp"
-    program: ClassVar[str] = "ik_llama-cpp"
-    source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
-    misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
     pins: ClassVar[bool] = False
 
     def on_cpu(self, case: Case) -> list[int]:
@@ -96,5 +89,3 @@ class PlacedIk(PlacedLayers):
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens from which copying starts: tokens x used experts must also reach 32 x experts."""
         return max(MIN_BATCH, -(-MIN_BATCH * case.n_experts // max(case.model.top_k, 1)))
-
-    ran_as: ClassVar[RanAs] = {"ik_llama.cpp": ("n_cpu_moe", "ot_regex", "all_gpu")}

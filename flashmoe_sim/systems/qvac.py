@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Plan
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.uploaded import UploadedMisses
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qvac(UploadedMisses):
+class Qvac(UploadedMisses, program="qvac"):
     """Some layers have all experts on the GPU; of the others, the experts used last are in slots there, and misses are
     uploaded from RAM.
 
@@ -38,13 +38,6 @@ class Qvac(UploadedMisses):
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; left out: all layers, or by that rule
         as few as leave room for the cache.
     """
-
-    name: ClassVar[str] = "qvac"
-    title: ClassVar[str] = "Tether's llama.cpp, its cache of experts"
-    engine: ClassVar[str] = "llama.cpp, Tether's fork"
-    program: ClassVar[str] = "qvac"
-    source: ClassVar[str] = "tetherto/qvac-fabric-llm.cpp 06560fb74: src/llama-moe-cache.cpp, pull requests 232 and 237"
-    keeps: ClassVar[str] = "all experts of some layers, and copies of the others used last, in GPU memory"
 
     def prepared(self, workload: Workload) -> Workload:
         return by_number(workload)
@@ -67,18 +60,18 @@ class Qvac(UploadedMisses):
 
     def least_mib(self, case: Case) -> int:
         slots = (case.model.top_k or 1) + self.reserved
-        return -(-slots * _largest_expert(case) // MIB)
+        return -(-slots * case.expert_bytes // MIB)
 
     def whole_mib(self, case: Case) -> int:
-        routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * _largest_expert(case)
+        routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * case.expert_bytes
         return -(-routed_bytes // MIB)
 
     def cache_bytes(self, case: Case) -> int:
-        return self._slots_bytes(case) + self.reserved * _largest_expert(case)
+        return self._slots_bytes(case) + self.reserved * case.expert_bytes
 
     def _slots_bytes(self, case: Case) -> int:
         """Bytes of the slots that experts get."""
-        slots_bytes = self.chosen * MIB - self.reserved * _largest_expert(case)
+        slots_bytes = self.chosen * MIB - self.reserved * case.expert_bytes
         return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
 
     def plan(self, case: Case) -> Plan:
@@ -94,8 +87,6 @@ class Qvac(UploadedMisses):
             use[pool.call[pool.requests > slots]] = False
         return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
 
-    ran_as: ClassVar[RanAs] = {"qvac-fabric-llm.cpp": ("vram_lru",)}
-
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         """By its own rule if it fits itself."""
@@ -103,10 +94,6 @@ class Qvac(UploadedMisses):
         if cache_mib is None or "--fit on" in run.flags:
             return cls()
         return cls(cache_mib=cache_mib, cpu_layers=run.cpu_layers)
-
-
-def _largest_expert(case: Case) -> int:
-    return max(layer.expert_bytes for layer in case.model.layers.values())
 
 
 @lru_cache(maxsize=4)

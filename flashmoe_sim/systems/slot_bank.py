@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.parameters import INT32, Choices, Limits
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
 from flashmoe_sim.systems.execution import (
     CopiedFromPack,
@@ -26,9 +25,8 @@ from flashmoe_sim.systems.execution import (
     SplitInstallInRam,
     UploadedBeside,
 )
-from flashmoe_sim.systems.prompt import batched
+from flashmoe_sim.systems.prompt import batched, with_fewer
 from flashmoe_sim.systems.slot_bank_flags import (
-    COMMIT,
     INSTALLS,
     IO_SPLIT,
     MODES,
@@ -44,7 +42,6 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.models.split_install import SplitInstall
-from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.prompt import MICRO_BATCH
 
 MOST_RESIDENT_BANK = 32 * GIB
@@ -59,7 +56,7 @@ PREFETCHES = ("none", *PREFETCH)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotBank(System):
+class SlotBank(System, program="slot-bank"):
     """Every layer has a bank of slots for the last used experts; a miss is read from a sidecar file into a slot.
 
     With CUDA, ROCm or Vulkan the bank is in RAM, and the CPU computes the experts: the engine maps the bank, and only
@@ -80,21 +77,7 @@ class SlotBank(System):
         experts that these tokens use, or the program stops. Its authors run it with 1.
     """
 
-    name: ClassVar[str] = "slot-bank"
-    title: ClassVar[str] = "Anemll's llama.cpp, slot bank"
-    engine: ClassVar[str] = "anemll-flash-llama.cpp"
-    program: ClassVar[str] = "slot-bank"
-    source: ClassVar[str] = f"Anemll/anemll-flash-llama.cpp {COMMIT}: src/llama-context.cpp:507-2576"
-    keeps: ClassVar[str] = "the experts used last, in slots of each layer"
-    misses: ClassVar[str] = "read from storage into a slot"
-    limits: ClassVar[Limits] = {
-        "slots": (1, INT32),
-        "top_k": (1, INT32),
-        "ubatch": (1, INT32),
-        "io_split": (1, MAX_IO_SPLIT),
-    }
     words: ClassVar[Choices] = {"mode": MODES, "prefetch": PREFETCHES, "install": EXECUTIONS}
-    size: ClassVar[str] = "slots"
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "prefetch": PREFETCHES,
         "io_split": (1, 2, 4, 8),
@@ -164,9 +147,10 @@ class SlotBank(System):
         return ladder(min(used, case.n_experts), case.n_experts) if self.has_slots else ()
 
     def sized(self, case: Case) -> Self:
-        return (
-            self if self.size_given or not self.has_slots else replace(self, slots=self.top_k or case.model.top_k or 1)
-        )
+        return super().sized(case) if self.has_slots else self
+
+    def own_size(self, case: Case) -> int:
+        return self.top_k or case.model.top_k or 1
 
     def plan(self, case: Case) -> Plan:
         machine, ahead = self.adapted(case.machine), parse_prefetcher(self.prefetch)
@@ -188,7 +172,7 @@ class SlotBank(System):
         return (experts, *(replace(share, where=where) for share in gpu_weights(case)), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
-        return batched(_with_fewer(workload, self.top_k), self.micro_batch)
+        return batched(with_fewer(workload, self.top_k), self.micro_batch)
 
     def launch(self, case: Case) -> Launch:
         sidecar = "SIDECAR" if self.mode != "resident" else ""
@@ -198,10 +182,3 @@ class SlotBank(System):
         words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
         variables = INSTALLS[self.install] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
         return Launch(llama_words(case, *words, program="llama-cli"), variables)
-
-
-@lru_cache(maxsize=4)
-def _with_fewer(workload: Workload, top_k: int | None) -> Workload:
-    if top_k is None or top_k >= workload.trace.top_k:
-        return workload
-    return prepare(cut(workload.trace, top_k=top_k), workload.geometry)

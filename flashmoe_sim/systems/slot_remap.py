@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lru import Lru
@@ -32,7 +31,7 @@ SEEDED = ("hits", "misses", "cold", "evictions")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotRemap(System):
+class SlotRemap(System, program="slot-remap"):
     """Every layer has slots for the last used experts, and the router's expert numbers are rewritten to slot numbers.
 
     The experts of a call are looked up in the order of their numbers, each miss is copied at once, and nothing protects
@@ -47,20 +46,6 @@ class SlotRemap(System):
     gtt_mb: MiB that the GPU may use. A model whose file leaves 8192 MiB of them free is not cached: all of it is on the
         GPU.
     """
-
-    name: ClassVar[str] = "slot-remap"
-    title: ClassVar[str] = "llama-cpp-moe-flash, remapped slots"
-    engine: ClassVar[str] = "llama-cpp-moe-flash"
-    program: ClassVar[str] = "slot-remap"
-    source: ClassVar[str] = (
-        "cecil-the-coder/llama-cpp-moe-flash 2f7e7b9: patches 0001a-c; 0017, 0018 d56efdc, 0022 7937441, 0023 c5760f9, "
-        "0024 da3984d"
-    )
-    keeps: ClassVar[str] = "the experts used last, in slots of each layer"
-    misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"
-    limits: ClassVar[Limits] = {"slots": (LEAST_SLOTS, MOST_SLOTS), "pool_layers": (1, INT32), "gtt_mb": (0, INT32)}
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = False
 
     slots: int = 32
     pool_layers: int | None = None

@@ -6,17 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.clock_hand import ClockHand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
-from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 GB = 10**9
@@ -29,7 +27,7 @@ REUSE_SHARE, MOST_REUSE_BYTES = 1 / 10, 900_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slotstream(System):
+class Slotstream(System, program="slotstream"):
     """The experts of all layers share one pool of slots, out of which a clock's hand evicts; misses are read together,
     then all experts are computed.
 
@@ -39,22 +37,6 @@ class Slotstream(System):
     experts_per_layer: slots, divided by the number of layers; left out: as many as the engine's own plan of its memory
         has.
     """
-
-    name: ClassVar[str] = "slotstream"
-    title: ClassVar[str] = "slotstream"
-    engine: ClassVar[str] = "slotstream"
-    program: ClassVar[str] = "slotstream"
-    source: ClassVar[str] = (
-        "carloslfu/slotstream 0ab1b1736: docs/CLI.md; 0c5fece08: Sources/Slotstream/ExpertStore.swift; 0435d4871: "
-        "Plan.swift"
-    )
-    keeps: ClassVar[str] = "experts of all layers together, by a clock with one bit"
-    misses: ClassVar[str] = "read through the page cache into slots, all of a call at once"
-    limits: ClassVar[Limits] = {"experts_per_layer": (1, INT32)}
-    size: ClassVar[str] = "experts_per_layer"
-    own_gpu: ClassVar[bool | None] = False
-    times_prompts: ClassVar[bool] = False
-    costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into memory that the GPU sees
 
     experts_per_layer: int | None = None
 
@@ -72,13 +54,11 @@ class Slotstream(System):
     def sizes(self, case: Case) -> Sequence[int]:
         return self.accepted(ladder(LEAST, self._fit(case, gpu_left(case))), case)
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
+    def own_size(self, case: Case) -> int:
         memory = case.machine.memory
         ram_bytes = inf if memory is None else memory.ram_gib.value * GIB
         own = self._fit(case, own_pool_bytes(ram_bytes=ram_bytes, metal_bytes=case.gpu_bytes))
-        return self.of_size(min(own, self._fit(case, gpu_left(case))))
+        return min(own, self._fit(case, gpu_left(case)))
 
     def plan(self, case: Case) -> Plan:
         bank = Bank(slots=min(self.chosen, case.n_experts))
@@ -98,8 +78,6 @@ class Slotstream(System):
         if case.context:
             words += ["--max-context", str(case.context)]
         return Launch(tuple(words))
-
-    ran_as: ClassVar[RanAs] = {"slotstream": ("slot_bank_ssd",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from flashmoe_sim.drafts import MTP, Drafts, given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.residency.replay import Replayed
@@ -23,7 +22,6 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -31,12 +29,13 @@ from flashmoe_sim.systems.base import (
     gpu_left,
     gpu_weights,
     halved,
+    largest_expert_bytes,
     no_room,
 )
 from flashmoe_sim.systems.execution import SharedMisses
+from flashmoe_sim.systems.profiles import learning
 from flashmoe_sim.systems.prompt import batched
-from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.static_profile import ALL
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.names import WHOLE
 
 RESERVE_BYTES = 700 * MIB
@@ -52,7 +51,7 @@ FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strata(System):
+class Strata(System, program="strata"):
     """A profile's most used experts are on the GPU, and every four windows a few are exchanged for experts used more.
     The CPU computes misses, of which the GPU takes a share over the link.
 
@@ -70,19 +69,6 @@ class Strata(System):
         whole trace, in hindsight). The program comes with a profile of its own.
     """
 
-    name: ClassVar[str] = "strata"
-    title: ClassVar[str] = "Strata, a profile's experts with bounded swaps"
-    engine: ClassVar[str] = "Strata"
-    program: ClassVar[str] = "strata"
-    source: ClassVar[str] = "Niko1221/Strata 0083bb7a: src/program/generate.cpp, src/core/adaptive_tier.cpp"
-    keeps: ClassVar[str] = "copies of a profile's most used experts in GPU memory, exchanged by use"
-    misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
-    limits: ClassVar[Limits] = {"experts": (1, INT32), "every": (0, INT32), "swaps": (0, INT32), "pcie_share": (0, 1)}
-    words: ClassVar[Choices] = {"profile": (HALF, ALL)}
-    size: ClassVar[str] = "experts"
-    own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.strata_layer_us"),)
-
     experts: int | None = None
     every: int = 4
     swaps: int = 96
@@ -92,16 +78,13 @@ class Strata(System):
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most(case))
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
-        if not (most := self._most(case)):
-            raise no_room("experts on the GPU", gpu_left(case) - RESERVE_BYTES)
-        return replace(self, experts=most)
+    def own_size(self, case: Case) -> int:
+        if most := self._most(case):
+            return most
+        raise no_room("experts on the GPU", gpu_left(case) - RESERVE_BYTES)
 
     def _most(self, case: Case) -> int:
-        every = sum(layer.n_experts for layer in case.model.layers.values())
-        return min(max(gpu_left(case) - RESERVE_BYTES, 0) // _largest_bytes(case.model), every)
+        return min(max(gpu_left(case) - RESERVE_BYTES, 0) // case.expert_bytes, case.all_experts)
 
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
@@ -120,7 +103,7 @@ class Strata(System):
         return 0.0 if gb_s < SLOW_GB_S else min(max(FULL_SHARE * gb_s / FULL_GB_S, LEAST_SHARE), FULL_SHARE)
 
     def _cache_bytes(self, case: Case) -> int:
-        return min(self.chosen * _largest_bytes(case.model), case.model.routed_bytes)
+        return min(self.chosen * case.expert_bytes, case.model.routed_bytes)
 
     def attended(self, model: ModelGeometry) -> int:
         return CHOSEN if model.arch == "qwen4exp" else 0
@@ -138,9 +121,8 @@ class Strata(System):
         return batched(workload, self.chunk(workload.geometry))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        if self.profile == HALF and isinstance(setup.policy, BoundedSwaps):
-            steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
-            setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
+        if self.learns_first_half:
+            setup = learning(setup, workload)
         found = super().replay(workload, setup)
         assert workload.geometry is not None
         return self._lending(found, workload.geometry)
@@ -171,8 +153,6 @@ class Strata(System):
         words += [] if self.pcie_share is None else ["--pcie-frac", f"{self.pcie_share:g}"]
         return Launch((*words, "--prefill", "auto"))
 
-    ran_as: ClassVar[RanAs] = {"Strata": ("vram_lru",)}
-
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         match = re.search(r"--pcie-frac (\d[\d.]*)", run.flags)
@@ -187,10 +167,6 @@ class Strata(System):
         return given_drafts((WINDOW if window is None else window) - 1, ACCEPT, MTP, run.model)
 
 
-def _largest_bytes(model: ModelGeometry) -> int:
-    return max(layer.expert_bytes for layer in model.layers.values())
-
-
 def _lent(model: ModelGeometry, tokens: int) -> int:
     """Slots whose memory holds the buffers of a chunk."""
-    return math.ceil((BUFFERS_BYTES + tokens * TOKEN_BYTES) / _largest_bytes(model))
+    return math.ceil((BUFFERS_BYTES + tokens * TOKEN_BYTES) / largest_expert_bytes(model))

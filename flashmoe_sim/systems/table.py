@@ -68,7 +68,7 @@ SYSTEMS = Systems(
         "cached": "cached:Cached",
         "qvac": "qvac:Qvac",
         "placed-ik": "placed_ik:PlacedIk",
-        "cpu-ik": "cpu_ik:CpuIk",
+        "cpu-ik": "cpu:CpuIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
         "hot-window": "hot_window:HotWindowSlots",

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
 from flashmoe_sim.systems.execution import ReadIntoSlots
 from flashmoe_sim.systems.facts import facts_of
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536)
 SLOTS_FOR_BATCHES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurboFieldfare(System):
+class TurboFieldfare(System, program="turbofieldfare"):
     """Every layer has a few slots, the least frequently used expert is evicted, and misses are read straight into
     slots.
 
@@ -29,20 +29,6 @@ class TurboFieldfare(System):
 
     slots: per layer: 8, 16, 24 or 32.
     """
-
-    name: ClassVar[str] = "turbofieldfare"
-    title: ClassVar[str] = "TurboFieldfare"
-    engine: ClassVar[str] = "TurboFieldfare"
-    program: ClassVar[str] = "turbofieldfare"
-    source: ClassVar[str] = (
-        "drumih/turbo-fieldfare 903c7bf: Sources/TurboFieldfareServer/Core/ServerArguments.swift; "
-        "1c69c969: docs/SYSTEM_DESIGN.md; #169 for the number of slots"
-    )
-    keeps: ClassVar[str] = "the experts used most often, in slots of each layer"
-    misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = False
-    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("memory.copy_gb_s", "cost.pread_copies"),)
 
     slots: int = 16
 
@@ -76,9 +62,6 @@ class TurboFieldfare(System):
             words += ["--max-context", str(next(size for size in CONTEXTS if size >= case.context))]
         words += ["--prefill", "off"] if self.slots < SLOTS_FOR_BATCHES else []
         return Launch(tuple(words))
-
-    ran_as: ClassVar[RanAs] = {"TurboFieldfare": ("slot_bank_ssd",)}
-    fitted_off: ClassVar[float] = 0.58
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Share,
-    System,
-    gpu_weights,
-    halved,
-    llama_words,
-    no_room,
-)
+from flashmoe_sim.systems.base import Case, Launch, Share, System, gpu_weights, halved, llama_words, no_room
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -60,12 +51,10 @@ class UploadedMisses(System):
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most_mib(case), least=self.least_mib(case))
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
+    def own_size(self, case: Case) -> int:
         if (most := self._most_mib(case)) < self.least_mib(case):
             raise no_room("a cache on the GPU", most * MIB)
-        return replace(self, cache_mib=most)
+        return most
 
     def _most_mib(self, case: Case) -> int:
         return max(min(self.left_bytes(case) // MIB, self.whole_mib(case)), 0)

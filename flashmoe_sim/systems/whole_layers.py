@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import Unsupported
@@ -14,13 +14,12 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import mean_rate
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
-from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.systems.placed import MIN_BATCH, TheseLayers
-from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 _ON_CPU = re.compile(r"(\d+) ?% CPU")
@@ -28,7 +27,7 @@ _OF_LAYERS = re.compile(r"(\d+) of \d+ layers on the GPU")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeLayers(System):
+class WholeLayers(System, program="llama-cpp", name="whole-layers"):
     """The last layers are on the GPU as a whole, and the CPU computes the others with their attention and context.
 
     `num_gpu` of Ollama and the slider of LM Studio set the same. All layers count the same dense weights, and the
@@ -36,21 +35,6 @@ class WholeLayers(System):
 
     gpu_layers: layers on the GPU, as in `-ngl`: the output and the layers before it; left out: as many as fit.
     """
-
-    name: ClassVar[str] = "whole-layers"
-    title: ClassVar[str] = "llama.cpp, whole layers on the GPU"
-    engine: ClassVar[str] = "llama.cpp"
-    program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl, src/llama-model.cpp:1521"
-    keeps: ClassVar[str] = "whole layers in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU, with the attention of their layers"
-    limits: ClassVar[Limits] = {"gpu_layers": (0, INT32)}
-    caches: ClassVar[bool] = False
-    size: ClassVar[str] = "gpu_layers"
-    own_gpu: ClassVar[bool | None] = True
-    several_gpus: ClassVar[bool] = True
-    by_faults: ClassVar[bool] = True
-    behind: ClassVar[str] = "placed"
 
     gpu_layers: int | None = None
 
@@ -71,8 +55,8 @@ class WholeLayers(System):
             raise Unsupported("has room for every layer, which is all-gpu")
         return [next((count for count in range(every - 1, 0, -1) if self.of_size(count)._fits(case)), 0)]
 
-    def sized(self, case: Case) -> Self:
-        return self if self.size_given else self.of_size(self.sizes(case)[0])
+    def own_size(self, case: Case) -> int:
+        return self.sizes(case)[0]
 
     def _on_gpu(self, case: Case) -> range:
         """The layers on the GPU."""
@@ -140,8 +124,6 @@ class WholeLayers(System):
     def launch(self, case: Case) -> Launch:
         return Launch(llama_words(case, "-ngl", str(self.gpu_layers), *self.serving_words(case)))
 
-    ran_as: ClassVar[RanAs] = {"llama.cpp": ("other",)}
-
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         if (given := run.number_after("-ngl ")) is None:
@@ -150,7 +132,7 @@ class WholeLayers(System):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OllamaLayers(WholeLayers):
+class OllamaLayers(WholeLayers, program="ollama", name="ollama-layers"):
     """As `whole-layers`, by Ollama up to 0.29, which fills the GPU by itself.
 
     From 0.30 on it is llama.cpp's own server, whose --fit decides: `placed`, and `num_gpu` makes it `whole-layers`.
@@ -158,18 +140,10 @@ class OllamaLayers(WholeLayers):
     gpu_layers: layers on the GPU, as `num_gpu` has them; left out: as many as fit.
     """
 
-    name: ClassVar[str] = "ollama-layers"
-    title: ClassVar[str] = "Ollama up to 0.29, whole layers on the GPU"
-    engine: ClassVar[str] = "Ollama"
-    program: ClassVar[str] = "ollama"
-    source: ClassVar[str] = "ollama/ollama 00182b504: docs/faq.mdx; merged pull request 16031 removes its own engines"
-
     def launch(self, case: Case) -> Launch:
         context = {"OLLAMA_CONTEXT_LENGTH": str(case.context)} if case.context else {}
         kv_type = {} if case.kv_type == DEFAULT_TYPE else {"OLLAMA_KV_CACHE_TYPE": case.kv_type}
         return Launch(("ollama", "serve"), context | kv_type)
-
-    ran_as: ClassVar[RanAs] = {"Ollama": ("other",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -122,10 +122,8 @@ def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
 
 
 def test_an_unknown_key_of_what_is_prebuilt_is_named() -> None:
-    folder = ROOT / "flashmoe_sim" / "systems" / "engines"
-    table = tomllib.loads((folder / "llama-cpp.toml").read_text("utf-8"))
-    get = tomllib.loads((folder / "get.toml").read_text("utf-8"))["llama-cpp"]
-    table["get"] = get | {"prebuilt": [{"name": "a", "how": "b", "line": "c"}]}
+    table = tomllib.loads((ROOT / "flashmoe_sim/systems/engines/llama-cpp.toml").read_text("utf-8"))
+    table["get"] |= {"prebuilt": [{"name": "a", "how": "b", "line": "c"}]}
     with pytest.raises(UnknownName, match="prebuilt: unknown line; known: apis, builds, how, name, os, take"):
         read_engine("llama-cpp", table)
 

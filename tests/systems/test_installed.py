@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.systems.facts import facts_of
+from flashmoe_sim.systems.facts import engine_file, facts_of
 from flashmoe_sim.systems.table import GROUP, Systems
 from flashmoe_sim.verbs.new_system import NewSystem
 
@@ -31,7 +31,11 @@ from flashmoe_sim.field.rows import read_rows
 rows = read_rows(Path("ROOT/data/published/field.csv"))
 row = next(row for row in rows if row.strategy == "slot_bank_ssd")
 print(system_of(replace(row, engine="quick-moe", slots_per_layer_or_cache_gib="40 slots/layer")).spec)
-print(system_of(replace(row, engine="quick-moe")).spec)
+from flashmoe_sim.io.errors import BadInput
+try:
+    system_of(replace(row, engine="quick-moe"))
+except BadInput as error:
+    print(error)
 """
 
 
@@ -71,14 +75,21 @@ def test_the_page_of_systems_and_the_scores_have_it(said: list[str]) -> None:
     *_, page, scored = said
     assert "## `quick-moe`" in page
     assert "| [`quick-moe`](#quick-moe) | gpt-oss |" in page
-    assert scored.split() == ["quick-moe:slots=40", "quick-moe"]
+    spec, refused = scored.splitlines()
+    assert spec == "quick-moe:slots=40"
+    assert refused.endswith("does not say how many slots a layer has")
+
+
+def forget() -> None:
+    engine_file.cache_clear()
+    facts_of.cache_clear()
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("wrong_system", None)
-    facts_of.cache_clear()
+    forget()
     return tmp_path
 
 
@@ -104,6 +115,13 @@ class Bare(System):
     def memory(self, case): ...
     def launch(self, case): ...
 number = 1
+"""
+
+
+METHODS = """
+    def policy(self, case): ...
+    def execution(self, case): ...
+    def launch(self, case): ...
 """
 
 
@@ -163,10 +181,41 @@ def test_facts_beside_a_class_are_checked(installed: Path, before: str, after: s
     assert before in FACTS
     (installed / "wrong.toml").write_text(FACTS)
     assert facts_of("wrong", beside="wrong_system").archs.served == ["gpt-oss"]
-    facts_of.cache_clear()
+    forget()
     (installed / "wrong.toml").write_text(FACTS.replace(before, after, 1))
     with pytest.raises(BadInput, match=r"wrong\.toml: ") as raised:
         facts_of("wrong", beside="wrong_system")
+    assert error in str(raised.value)
+
+
+DECLARED = """
+from flashmoe_sim.systems.gpu_slots import GpuSlots
+class Wrong(GpuSlots, program="wrong"):"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("[systems.wrong]", "[systems.right]", "[systems.wrong]: no source; say where its rule was read"),
+        ("keeps = ", "keep = ", "[systems.wrong]: unknown keep; known: behind, by_faults, caches, choices, "),
+        ('title = "wrong"', "title = true", "[systems.wrong]: title is True; expected a text"),
+        ('title = "wrong"', 'gpu = "yes"', "[systems.wrong]: gpu is 'yes'; expected true or false"),
+        (
+            "limits = { slots = [1] }",
+            "limits = { slots = 1 }",
+            "[systems.wrong]: limits is {'slots': 1}; expected a table",
+        ),
+        ("limits = { slots = [1] }", "limits = [1]", "[systems.wrong]: limits is [1]; expected a table of lists"),
+        ("limits = { slots = [1] }", 'fitted_off = "1"', "[systems.wrong]: fitted_off is '1'; expected a number"),
+        ('title = "wrong"\n', "", "Wrong lacks title"),
+    ],
+)
+def test_what_a_system_declares_is_checked(installed: Path, before: str, after: str, error: str) -> None:
+    assert before in FACTS
+    (installed / "wrong.toml").write_text(FACTS.replace(before, after, 1))
+    install(installed, "wrong = wrong_system:Wrong", code=DECLARED + METHODS)
+    with pytest.raises(BadInput, match="system 'wrong' of package wrong: ") as raised:
+        Systems("flashmoe_sim.systems", {})["wrong"]
     assert error in str(raised.value)
 
 

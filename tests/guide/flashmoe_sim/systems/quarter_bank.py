@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
-from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuarterBank(System):
+class QuarterBank(System, program="quarter-bank"):
     """Every layer has slots for a quarter of its experts; all misses of a call are read at once.
 
     io_split: most chunks that a tensor family of an expert is read in.
     """
-
-    name: ClassVar[str] = "quarter-bank"
-    title: ClassVar[str] = "An example"
-    engine: ClassVar[str] = "none"
-    source: ClassVar[str] = "you/quarter-bank 0123abc: cache.c"
-    keeps: ClassVar[str] = "a quarter of the experts, those used last"
-    misses: ClassVar[str] = "read from storage into a slot"
-    limits: ClassVar[Limits] = {"io_split": (1, MAX_IO_SPLIT)}
-    gpu: ClassVar[bool] = True
-    ran_as: ClassVar[RanAs] = {"quarter-bank": ("slot_bank_ssd",)}
 
     io_split: int = 4
 
