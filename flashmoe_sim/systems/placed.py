@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,32 +14,17 @@ from numpy.typing import NDArray
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.geometry.families import ROUTED_FAMILIES
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
-from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, UnknownName, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, llama_words, no_room
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, gpu_left, gpu_weights, llama_words, no_room
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.split import (
-    besides,
-    cuts,
-    default_shares,
-    held_by,
-    loads,
-    of_other_gpus,
-    overflow,
-    parse_shares,
-    roomiest,
-    rooms,
-    served,
-    written,
-)
+from flashmoe_sim.systems.split import Divided, besides, loads, of_other_gpus, parse_shares, written
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
@@ -58,7 +42,7 @@ class TheseLayers(Placed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedLayers(System, program="llama-cpp", name="placed"):
+class PlacedLayers(Divided, program="llama-cpp", name="placed"):
     """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
@@ -98,7 +82,6 @@ class PlacedLayers(System, program="llama-cpp", name="placed"):
 
     @property
     def fits_itself(self) -> bool:
-        """Whether the engine's --fit decides."""
         return self.cpu_layers is None and not self.ot
 
     def in_batches(self, case: Case) -> Case:
@@ -146,58 +129,20 @@ class PlacedLayers(System, program="llama-cpp", name="placed"):
         return replace(self, cpu_layers=self.sizes(case)[0]) if self.fits_itself else self
 
     def shares(self, case: Case) -> tuple[float, ...]:
-        """The share of each GPU: as given, else of the first of `cuts` that leaves each GPU room.
-
-        The engine's own if it fits itself.
-        """
-        if self.ts:
-            return parse_shares(self.ts, case.machine.gpus)
-        if case.machine.gpus == 1 or self.fits_itself:
-            return default_shares(case.machine)
-        return tuple(self.fitting(case) or next(iter(self.cuts(case))))
-
-    def cuts(self, case: Case) -> Iterable[Sequence[float]]:
-        """The cuts worth trying, best first; see `split.cuts`."""
-        return cuts(case, *self.loads(case, default_shares(case.machine)))
-
-    def fitting(self, case: Case) -> Sequence[float] | None:
-        """The cut that leaves each GPU room, or None if none of those tried does."""
-        return roomiest(case, replace(self, ts="").cuts(case), partial(self.held, case))
-
-    def held(self, case: Case, cut: Sequence[float]) -> list[int]:
-        """Bytes of each GPU with this cut."""
-        return held_by(cut, *self.loads(case, cut))
-
-    def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
-        """The first GPU that cannot hold its layers, and their bytes; None if each can.
-
-        spare_bytes: left free on all GPUs together; negative for the error of the plan.
-        """
-        return overflow(case, self.held(case, self.shares(case)), spare_bytes)
-
-    def each_gpu(self, case: Case) -> list[int]:
-        return [] if case.machine.gpus == 1 or self.fits_itself else self.held(case, self.shares(case))
+        """As given, else as the family has them."""
+        return parse_shares(self.ts, case.machine.gpus) if self.ts else super().shares(case)
 
     def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
-        """Bytes of each layer and of the output that this cut distributes, and what each GPU holds beside them."""
         return loads(self.in_batches(case), self.at(case))
 
-    def at(self, case: Case) -> dict[int, str]:
-        """Where the experts of a layer are, if they are not on its GPU: CPU, or another GPU such as CUDA1."""
+    def at(self, case: Case) -> Mapping[int, str]:
         if self.ot:
             return overridden(case.model, self.ot, gpus=case.machine.gpus)
         return dict.fromkeys(self.on_cpu(case), "CPU")
 
-    def check(self, case: Case) -> None:
-        super().check(case)
-        if case.machine.gpus == 1 or self.fits_itself:
-            return
-        if (found := self.overflow(case, -case.gpu_error_bytes)) is None:
-            return
-        gpu, held = found
-        over, fitting = held - rooms(case)[gpu], self.fitting(case)
-        advice = f"give ts={written(fitting)}" if fitting else "no ts that fits was found; put more layers on the CPU"
-        raise TooLarge(f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has; {advice}")
+    def otherwise(self, case: Case) -> str:
+        fitting = self.fitting(case)
+        return f"; give ts={written(fitting)}" if fitting else "; no ts that fits was found; put more layers on the CPU"
 
     def plan(self, case: Case) -> Plan:
         off = self.on_cpu(case)
@@ -208,10 +153,6 @@ class PlacedLayers(System, program="llama-cpp", name="placed"):
         pinned = self.pins and self.loads_whole(case)
         execution = PrefillCopy(self.copy_from_tokens(case), pinned)
         return Plan(Setup(bank, policy, "atomic"), execution, self.machine_of(case))
-
-    def machine_of(self, case: Case) -> Machine:
-        machine = served(case, self.shares(case), self.at(case)) if case.machine.cards else case.machine
-        return self.adapted(machine)
 
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens of a micro-batch from which its experts are copied to the GPU."""
@@ -231,20 +172,16 @@ class PlacedLayers(System, program="llama-cpp", name="placed"):
         if self.fits_itself:
             return Launch(llama_words(case, *self.serving_words(case)))  # --fit is on
         placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
-        shares = self.shares(case)
-        cut = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *placed, *cut, *self.serving_words(case)))
+        return Launch(llama_words(case, "-ngl", "99", *placed, *self.cut_words(case), *self.serving_words(case)))
+
+    def cut_words(self, case: Case) -> tuple[str, ...]:
+        return ("-ts", written(self.shares(case), ",")) if self.ts else super().cut_words(case)
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         batch = ("-b", str(self.ubatch)) if (self.ubatch or 0) > BATCH else ()
         words = super().serving_words(self.in_batches(case), maps=maps and self.mmap != "yes")
         loads = self.unmapped if self.mmap == "no" and self.unmapped[0] not in words else ()
         return (*words, *loads, *batch)
-
-    def pattern(self, case: Case) -> str:
-        """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
-        off = self.on_cpu(case)
-        return cpu_pattern(case.model, off) if off else ""
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
@@ -267,14 +204,6 @@ def routed_tensors(model: ModelGeometry) -> dict[int, list[str]]:
             )
         names[number] = [f"blk.{number}.{family}.weight" for family in layer.family_bytes]
     return names
-
-
-def cpu_pattern(model: ModelGeometry, layers: Iterable[int]) -> str:
-    """The override that puts the experts of exactly these layers on the CPU; checked against every tensor's name."""
-    numbers = sorted(layers)
-    pattern = rf"blk\.({'|'.join(map(str, numbers))})\.ffn_(gate|up|down|gate_up)_exps=CPU"
-    assert on_cpu(model, pattern) == set(numbers), pattern
-    return pattern
 
 
 def on_cpu(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.placed import MIN_BATCH, PlacedLayers
@@ -24,8 +24,6 @@ class PlacedIk(PlacedLayers, program="ik_llama-cpp", name="placed-ik"):
     ubatch: as for `placed`.
     mmap: as for `placed`; what prompts copy is not pinned either way.
     """
-
-    pins: ClassVar[bool] = False
 
     def on_cpu(self, case: Case) -> list[int]:
         if self.ot or self.cpu_layers is None:

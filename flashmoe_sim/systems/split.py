@@ -5,17 +5,101 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
 from flashmoe_sim.budget import spare_bytes
-from flashmoe_sim.io.errors import Conflict, Malformed
+from flashmoe_sim.io.errors import Conflict, Malformed, TooLarge
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import by_memory, distributed
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.systems.base import Case, Share, gpu_weights
+from flashmoe_sim.systems.base import Case, Share, System, gpu_weights
 
 MOST_MOVED = 3  # layers at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divided(System):
+    """Every GPU has whole layers, in order, by its share of their number."""
+
+    @property
+    def fits_itself(self) -> bool:
+        """Whether the engine's --fit decides."""
+        return False
+
+    def at(self, case: Case) -> Mapping[int, str]:
+        """Where the experts of a layer are, if they are not on its GPU: CPU, or another GPU such as CUDA1."""
+        return {}
+
+    def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
+        """Bytes of each layer and of the output that this cut distributes, and what each GPU holds beside them."""
+        return loads(case, self.at(case), copies=False)
+
+    def shares(self, case: Case) -> tuple[float, ...]:
+        """The share of each GPU, of the first of `cuts` that leaves each room; the engine's own if it fits itself."""
+        if case.machine.gpus == 1 or self.fits_itself:
+            return default_shares(case.machine)
+        return tuple(self.fitting(case) or next(iter(self.cuts(case))))
+
+    def cuts(self, case: Case) -> Iterable[Sequence[float]]:
+        """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, slow ones get few layers."""
+        sizes, taken = self.loads(case, default_shares(case.machine))
+        if case.machine.cards:
+            return [fastest_first(case, sizes, taken)]
+        return [default_shares(case.machine), evened(sizes, taken)]
+
+    def fitting(self, case: Case) -> Sequence[float] | None:
+        """The first cut that leaves every GPU its spare bytes, else that fits, else that may for all the plan's error.
+
+        None if there is none.
+        """
+        known: list[tuple[Sequence[float], list[int]]] = []
+        for cut in self.cuts(case):
+            known.append((cut, self.held(case, cut)))
+            if overflow(case, known[-1][1], case.spare_bytes) is None:
+                return cut
+        fits = (cut for spare in (0, -case.gpu_error_bytes) for cut, of in known if overflow(case, of, spare) is None)
+        return next(fits, None)
+
+    def held(self, case: Case, cut: Sequence[float]) -> list[int]:
+        """Bytes of each GPU with this cut."""
+        sizes, held = self.loads(case, cut)
+        for gpu, size in zip(gpu_of_layers(cut, len(sizes) - 1), sizes, strict=True):
+            held[gpu] += size
+        return held
+
+    def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
+        """The first GPU that cannot hold its layers, and their bytes; None if each can.
+
+        spare_bytes: left free on all GPUs together; negative for the error of the plan.
+        """
+        return overflow(case, self.held(case, self.shares(case)), spare_bytes)
+
+    def each_gpu(self, case: Case) -> list[int]:
+        return [] if case.machine.gpus == 1 or self.fits_itself else self.held(case, self.shares(case))
+
+    def machine_of(self, case: Case) -> Machine:
+        return self.adapted(served(case, self.shares(case), self.at(case)) if case.machine.cards else case.machine)
+
+    def check(self, case: Case) -> None:
+        super().check(case)
+        if found := overflow(case, self.each_gpu(case), -case.gpu_error_bytes):
+            gpu, held = found
+            over = held - rooms(case)[gpu]
+            raise TooLarge(
+                f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has{self.otherwise(case)}"
+            )
+
+    def otherwise(self, case: Case) -> str:
+        """What to do if a GPU has too little room, after what it lacks."""
+        return ", however layers are cut"
+
+    def cut_words(self, case: Case) -> tuple[str, ...]:
+        """The flag for the shares; none if they are equal."""
+        shares = self.shares(case)
+        return ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
 
 
 def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
@@ -86,14 +170,6 @@ def of_other_gpus(case: Case, buffers_bytes: int) -> tuple[Share, ...]:
     return (Share("compute buffers of the other GPUs", "gpu", others),) if others else ()
 
 
-def held_by(cut: Sequence[float], sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
-    """Bytes that each GPU holds if its layers follow from this cut. sizes, taken: as `loads` gives them."""
-    held = [*taken]
-    for gpu, size in zip(gpu_of_layers(cut, len(sizes) - 1), sizes, strict=True):
-        held[gpu] += size
-    return held
-
-
 def overflow(case: Case, held: Sequence[int], spare_bytes: int = 0) -> tuple[int, int] | None:
     """The first GPU without room for the bytes that it holds, and these bytes; None if each has, or none is listed.
 
@@ -101,31 +177,6 @@ def overflow(case: Case, held: Sequence[int], spare_bytes: int = 0) -> tuple[int
     """
     each = zip(held, rooms(case, spare_bytes), strict=True) if held else ()
     return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
-
-
-def cuts(case: Case, sizes: Sequence[int], taken: Sequence[int]) -> list[Sequence[float]]:
-    """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, the slow ones get as few layers as
-    they can. sizes, taken: as `loads` gives them.
-    """
-    if case.machine.cards:
-        return [fastest_first(case, sizes, taken)]
-    return [default_shares(case.machine), evened(sizes, taken)]
-
-
-def roomiest(
-    case: Case, cuts: Iterable[Sequence[float]], held: Callable[[Sequence[float]], list[int]]
-) -> Sequence[float] | None:
-    """The first cut that leaves every GPU its spare bytes, else that fits, else that may for all the plan's error.
-
-    None if there is none. held: the bytes of each GPU by a cut.
-    """
-    known: list[tuple[Sequence[float], list[int]]] = []
-    for cut in cuts:
-        known.append((cut, held(cut)))
-        if overflow(case, known[-1][1], case.spare_bytes) is None:
-            return cut
-    fits = (cut for spare in (0, -case.gpu_error_bytes) for cut, of in known if overflow(case, of, spare) is None)
-    return next(fits, None)
 
 
 def default_shares(machine: Machine) -> tuple[float, ...]:

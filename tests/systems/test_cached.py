@@ -17,15 +17,12 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.execution import CopiedFromFile, CopiedIfInstalled
-from flashmoe_sim.timeline.names import PARTS
-from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.trace.load import load_trace
 from tests.policies.naive import Expert
 from tests.policies.naive.queues import ClassLru
 from tests.residency.builders import Call, random_calls
-from tests.systems.by_hand import misses_of, replayed_by, timed_by
+from tests.systems.by_hand import misses_of, parts_of, replayed_by, timed_by
 from tests.systems.models import model_of
-from tests.timeline.cases import costs_of, work_of
 
 EXPERTS = 16
 LRU = 12169  # the last build with it
@@ -253,32 +250,18 @@ def test_class_lru_of_two_groups_equals_its_twin(mib: int) -> None:
         assert misses_of(replayed_by(system, calls, case)) == _twin(calls, slots, EXPERTS)
 
 
-# Seconds of an expert: 1/4 on the GPU, 1/2 on the CPU, 3/4 over the link; 1 s of dense work, 1/16 s to join the lanes.
-COSTS = {"chunks": 2, "chunk_s": 1.0, "upload_s": 0.75, "expert_s": 0.25, "cold_expert_s": 0.5, "merge_s": 0.0625}
-
-
-def _parts(execution: CopiedFromFile, **call: int) -> dict[str, float]:
-    """The parts of a call of four experts that are not 0, without dense work."""
-    work = work_of([{"requests": 4, "misses": 3, "warm": 3, **call}])
-    timeline = simulate(work, costs_of(lanes=2, dense_s=1.0, **COSTS), execution)
-    parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
-    assert sum(parts.values()) == timeline.end[0]
-    assert parts.pop("dense") == 1.0
-    return {name: seconds for name, seconds in parts.items() if seconds}
-
-
 def test_misses_that_are_not_installed_are_computed_on_the_cpu_beside_the_gpu() -> None:
     """One of three is up by 0.75, and with the hit done by 1.25; the CPU has two, 1 s. Two up take until 1.5 + 0.75."""
-    assert _parts(CopiedIfInstalled(), installs=1) == {"upload": 0.75, "experts": 0.5, "merge": 0.0625}
-    assert _parts(CopiedIfInstalled(), installs=2) == {"upload": 1.5, "experts": 0.75, "merge": 0.0625}
+    assert parts_of(CopiedIfInstalled(), installs=1) == {"upload": 0.75, "experts": 0.5, "merge": 0.0625}
+    assert parts_of(CopiedIfInstalled(), installs=2) == {"upload": 1.5, "experts": 0.75, "merge": 0.0625}
     # None: the hit takes until 0.25, the CPU until 1.5. Of a call without hits there is nothing to join.
-    assert _parts(CopiedIfInstalled(), installs=0) == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
-    assert _parts(CopiedIfInstalled(), misses=4, warm=4, installs=0) == {"cold_lane": 2.0}
+    assert parts_of(CopiedIfInstalled(), installs=0) == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
+    assert parts_of(CopiedIfInstalled(), misses=4, warm=4, installs=0) == {"cold_lane": 2.0}
 
 
 def test_what_is_not_in_ram_is_read_before_both() -> None:
     """Two of three misses in four chunks on two lanes: 2 s; then one upload and two experts beside the CPU's two."""
-    found = _parts(CopiedIfInstalled(), warm=1, installs=1)
+    found = parts_of(CopiedIfInstalled(), warm=1, installs=1)
     assert found == {"read": 2.0, "upload": 0.75, "experts": 0.5, "merge": 0.0625}
 
 
@@ -287,4 +270,4 @@ def test_what_is_not_in_ram_is_read_before_both() -> None:
 def test_if_all_is_installed_or_many_tokens_are_read_every_miss_is_copied(call: dict[str, int], n_tokens: int) -> None:
     installs = {} if n_tokens == 1 else {"installs": 0}
     call = {**call, **installs, "n_tokens": n_tokens}
-    assert _parts(CopiedIfInstalled(), **call) == _parts(CopiedFromFile(), **call)
+    assert parts_of(CopiedIfInstalled(), **call) == parts_of(CopiedFromFile(), **call)

@@ -27,6 +27,7 @@ from flashmoe_sim.systems.colibri import Colibri
 from flashmoe_sim.systems.published import PublishedRun
 from tests.residency.builders import Call, geometry_of, one_layer, trace_of
 from tests.systems.by_hand import misses_of, replayed_by, timed_by
+from tests.systems.by_hand import published as any_published
 
 EXPERTS = 8
 ONE = replace(geometry_of({0: MIB}, EXPERTS), top_k=2, dense_bytes=GIB, arch="olmoe", quant="int8")
@@ -202,10 +203,9 @@ def test_the_cpu_is_as_fast_as_its_cores() -> None:
 
 
 def published(
-    flags: str, *, model: str = "glm-5.2:int4", strategy: str = "ssd_stream", **given: object
+    flags: str, *, model: str = "glm-5.2:int4", strategy: str = "ssd_stream", **told: str | int
 ) -> PublishedRun:
-    told = {"where": "x", "engine": "colibri", "build": "", "strategy": strategy, "flags": flags, **given}
-    return PublishedRun(model=named_model(model), **told)  # type: ignore[arg-type]
+    return any_published(named_model(model), engine="colibri", flags=flags, strategy=strategy, **told)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.ds4 import Ds4
-from flashmoe_sim.systems.published import PublishedRun
 from tests.residency.builders import Call, geometry_of
-from tests.systems.by_hand import misses_of, replayed_by, timed_by
+from tests.systems.by_hand import misses_of, published, replayed_by, timed_by
 
 EXPERTS, EACH = 32, 64 * MIB
 MODEL = replace(geometry_of({0: EACH, 1: EACH}, EXPERTS), top_k=2, dense_bytes=GIB, arch="deepseek4", quant="ds4-q2")
@@ -186,7 +185,7 @@ def test_its_costs_are_of_the_machine(machine: str, changed: set[str]) -> None:
 
 def test_what_its_published_runs_say() -> None:
     model = named_model("deepseek-v4-flash:ds4-q2")
-    run = PublishedRun(where="row", engine="ds4", build="", strategy="ssd_stream", flags="", model=model)
+    run = published(model, strategy="ssd_stream")
     assert Ds4.ran(replace(run, strategy="all_gpu")) == Ds4()
     assert Ds4.ran(replace(run, residents=512)) == Ds4(experts=512)
     assert Ds4.ran(replace(run, cache_bytes=10**9)) == Ds4(experts=141)

@@ -17,9 +17,8 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.freetoken import FreeToken
-from flashmoe_sim.systems.published import PublishedRun
 from tests.residency.builders import Call, geometry_of
-from tests.systems.by_hand import misses_of, replayed_by, timed_by
+from tests.systems.by_hand import misses_of, published, replayed_by, timed_by
 from tests.systems.cases import machine
 
 EXPERTS, EACH = 16, 64 * MIB
@@ -106,7 +105,7 @@ def test_what_it_does_not_take_is_one_line() -> None:
 
 
 def test_what_its_published_runs_say() -> None:
-    run = PublishedRun(where="row", engine="FreeToken", build="", strategy="vram_lru", flags="", model=MODEL)
+    run = published(MODEL, strategy="vram_lru")
     assert FreeToken.ran(run) == FreeToken()
     assert FreeToken.ran(replace(run, flags="--moe-backend offload --moe-cache-size 700")) == FreeToken(slots=700)
     for flags in ("--moe-strategy hybrid, v0.1.2", "CPU MoE"):

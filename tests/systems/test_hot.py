@@ -1,8 +1,4 @@
-"""The two systems that keep hot experts on the GPU beside the CPU: `hot-window` and `hot-cache`.
-
-The model by hand: two layers of four experts of 1 MiB and 3 MiB, one token routed to two; dense weights of 1 GiB. The
-machine: an RTX 4090 with a GPU of so many GiB.
-"""
+"""`hot-window` and `hot-cache`, which keep hot experts on the GPU beside the CPU, on by_hand.TWO_SIZES."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.systems.base import Case, Share
+from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.hot_window import HotWindowSlots
@@ -27,20 +24,15 @@ from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import wins
 from flashmoe_sim.verbs.compare import Compare
-from tests.residency.builders import Call, geometry_of, trace_of
+from tests.residency.builders import Call, trace_of
+from tests.systems.by_hand import TWO_SIZES, on_card, taken
 
-MODEL = replace(geometry_of({0: MIB, 1: 3 * MIB}, 4), top_k=2, dense_bytes=GIB, arch="qwen35moe")
+MODEL = replace(TWO_SIZES, arch="qwen35moe")
 MAPS = 2 * 4 * 8
 
 
-def case(*, gpu_mib: int = 24 * 1024, kv_bytes: int = 0, arch: str = "qwen35moe", api: str = "cuda") -> Case:
-    """Dense weights and buffers take 2048 MiB of the GPU."""
-    machine = replace(load_machine("rtx-4090").varied("gpu.memory_gib", gpu_mib / 1024), api=api)
-    return Case(replace(MODEL, arch=arch), machine, kv_bytes, 4096)
-
-
-def taken(shares: tuple[Share, ...], where: str) -> dict[str, int]:
-    return {share.what: share.size_bytes for share in shares if share.where == where}
+def case(*, kv_bytes: int = 0, arch: str = "qwen35moe", **given: Any) -> Case:
+    return replace(on_card(arch=arch, **given), kv_bytes=kv_bytes)
 
 
 # --- hot-window -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,6 +42,7 @@ def test_a_type_is_in_the_line_or_refused(name: str, kv_type: str) -> None:
             "ollama-layers": f"OLLAMA_KV_CACHE_TYPE={kv_type}",
         }.get(name, f"-ctk {kv_type} -ctv {kv_type}")
         assert flags in line
+        assert not re.search(r"q[458]_|int8", asked(name, "f16")[1])
     else:
         assert reason.endswith(f"leave out --kv-type {kv_type}")
         assert SYSTEMS[name]().why_not_kv_type(replace(case, kv_type="f16")) == ""
@@ -50,6 +52,7 @@ def test_what_is_refused_says_which_it_takes() -> None:
     case, _ = asked("imp", "q8_0")
     with pytest.raises(Unsupported, match=r"keep keys and values in f16 only; leave out --kv-type q8_0"):
         SYSTEMS["imp"]().check(replace(case, machine=machine("rtx-5090", ram_gib=64)))
+    assert SYSTEMS["ds4"]().kv_types == SYSTEMS["big-moe-on-edge"]().kv_types == ("f16",)
     case, _ = asked("strata", "q5_0")
     assert SYSTEMS["strata"]().why_not_kv_type(case) == (
         "is known to keep keys and values in f16, q8_0 or q4_0 only; leave out --kv-type q5_0"

@@ -1,18 +1,15 @@
-"""neurall's llama.cpp by hand: what it replays, how its swaps are limited, its memory and flags.
-
-The model: two layers of four experts of 1 MiB and 3 MiB, one token routed to two; dense weights of 1 GiB.
-"""
+"""neurall's llama.cpp by hand, on by_hand.TWO_SIZES: what it replays, how its swaps are limited, memory and flags."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
@@ -21,16 +18,15 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.rates import Rate
-from tests.residency.builders import Call, geometry_of, trace_of
+from tests.residency.builders import Call, trace_of
+from tests.systems.by_hand import TWO_SIZES, on_card
 
-MODEL = replace(geometry_of({0: MIB, 1: 3 * MIB}, 4), top_k=2, dense_bytes=GIB, arch="qwen4exp")
+MODEL = replace(TWO_SIZES, arch="qwen4exp")
 
 
-def case(*, gpu_mib: int = 24 * 1024, gpus: int = 1, dense_gib: int = 1, link_gb_s: float = 25) -> Case:
-    """Dense weights of 1 GiB and buffers take 2048 MiB of the GPU."""
-    machine = load_machine("rtx-4090").varied("gpu.memory_gib", gpu_mib / 1024)
-    machine = machine.varied("link.pinned_gb_s", link_gb_s)
-    return Case(replace(MODEL, dense_bytes=dense_gib * GIB), replace(machine, gpus=gpus), 0, 4096)
+def case(*, dense_gib: int = 1, link_gb_s: float = 25, **given: Any) -> Case:
+    of = on_card(arch="qwen4exp", link_gb_s=link_gb_s, **given)
+    return replace(of, model=replace(MODEL, dense_bytes=dense_gib * GIB))
 
 
 def policy_of(system: Neurall, of: Case) -> ScoredSwaps:

@@ -10,8 +10,6 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import LOADED_SHARE, Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.flash_moe import FlashMoe
-from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import PlacedLayers
 from tests.systems.cases import case
@@ -37,19 +35,6 @@ def test_weights_stay_in_the_mapped_file_beyond_ram() -> None:
 def test_the_cpu_alone_leaves_a_gpu_alone() -> None:
     assert "-dev none" in Cpu().launch(case()).line
     assert "-ngl 0" in Cpu().launch(case("laptop-ddr4")).line
-
-
-@pytest.mark.parametrize(
-    ("system", "words"),
-    [
-        (BigMoeOnEdge(cache_mib=2000), ("-t CORES", "-p PROMPT", "--chatml", "--io-threads 8")),
-        (Imp(slots=4), ("--interactive",)),
-        (FlashMoe(), ("--serve 8000",)),
-    ],
-)
-def test_programs_that_ask_for_more_get_it(system: System, words: tuple[str, ...]) -> None:
-    line = system.launch(case()).line
-    assert all(word in line for word in words)
 
 
 @pytest.mark.parametrize(("quant", "method"), [("bf16", "BF16"), ("fp8", "FP8")])

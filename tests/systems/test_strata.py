@@ -1,53 +1,26 @@
-"""Strata by hand: what it replays, its memory and flags, and how the CPU and the GPU share misses.
-
-The model: two layers of four experts of 1 MiB and 3 MiB, one token routed to two; dense weights of 1 GiB.
-"""
+"""Strata by hand, on by_hand.TWO_SIZES: what it replays, its memory, and how the CPU and the GPU share misses."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from flashmoe_sim.drafts import MTP, Drafts
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.systems.base import Case, Share
 from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.strata import Strata
 from flashmoe_sim.timeline.models.hot_cold import HotCold
-from flashmoe_sim.timeline.names import PARTS
-from flashmoe_sim.timeline.run import simulate
 from tests.residency.builders import Call, geometry_of, trace_of
-from tests.timeline.cases import costs_of, work_of
+from tests.systems.by_hand import TWO_SIZES, on_card, taken
+from tests.systems.by_hand import parts_of as any_parts_of
 
-MODEL = replace(geometry_of({0: MIB, 1: 3 * MIB}, 4), top_k=2, dense_bytes=GIB, arch="qwen4exp")
-# Seconds of an expert: 1/4 on the GPU, 1/2 on the CPU, 3/4 over the link; 1 s of dense work, 1/16 s to join the lanes.
-COSTS = {"chunks": 2, "chunk_s": 1.0, "upload_s": 0.75, "expert_s": 0.25, "cold_expert_s": 0.5, "merge_s": 0.0625}
-
-
-def case(*, gpu_mib: int = 24 * 1024, link_gb_s: float | None = None, kv_bytes: int = 0) -> Case:
-    """Dense weights and buffers take 2048 MiB of the GPU."""
-    machine = load_machine("rtx-4090").varied("gpu.memory_gib", gpu_mib / 1024)
-    if link_gb_s is not None:
-        machine = machine.varied("link.pinned_gb_s", link_gb_s)
-    return Case(MODEL, machine, kv_bytes, 4096)
-
-
-def taken(shares: tuple[Share, ...], where: str) -> dict[str, int]:
-    return {share.what: share.size_bytes for share in shares if share.where == where}
-
-
-def parts_of(execution: HotCold, *, requests: int = 4, misses: int = 3, warm: int = 3) -> dict[str, float]:
-    """The parts of a call that are not 0, without dense work."""
-    work = work_of([{"requests": requests, "misses": misses, "warm": warm, "installs": 0}])
-    timeline = simulate(work, costs_of(lanes=2, dense_s=1.0, **COSTS), execution)
-    parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
-    assert sum(parts.values()) == timeline.end[0]
-    assert parts.pop("dense") == 1.0
-    return {name: seconds for name, seconds in parts.items() if seconds}
+MODEL = replace(TWO_SIZES, arch="qwen4exp")
+case = partial(on_card, arch="qwen4exp")
+parts_of = partial(any_parts_of, installs=0)
 
 
 def test_the_gpu_takes_whole_experts_of_the_misses() -> None:
@@ -145,7 +118,7 @@ def test_no_room() -> None:
 
 def test_its_memory() -> None:
     """Three experts of the largest size, and all of them in RAM; eight are more than there is."""
-    shares = Strata(experts=3).memory(case(kv_bytes=7))
+    shares = Strata(experts=3).memory(replace(case(), kv_bytes=7))
     on_gpu = taken(shares, "gpu")
     assert on_gpu.pop("compute buffers") > 0
     assert on_gpu == {"experts on the GPU": 9 * MIB, "dense weights": GIB, "context": 7}
