@@ -28,6 +28,7 @@ from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, cores, on_sockets
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
@@ -644,9 +645,14 @@ class System(ABC):
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """The recorded replay of a prepared workload, without lookups for calls that bypass the bank."""
+        setup = replace(setup, policy=self.taught(setup.policy, workload))
         if (calls := self.looked_up(workload)) is None:
             return run_replay(workload, setup, record=True)
         return replay_in_parts(workload, setup, [np.flatnonzero(calls)])
+
+    def taught(self, policy: Policy, workload: Workload) -> Policy:
+        """The policy with what it knows of a workload before it is replayed."""
+        return policy
 
     def looked_up(self, workload: Workload) -> NDArray[np.bool_] | None:
         """Which calls use the bank, bool [calls]; None for all."""

@@ -51,10 +51,7 @@ class BigMoeOnEdge(System, program="big-moe-on-edge"):
         return Plan(setup, OverlapPrefetch(), self.adapted(case.machine), direct_io=True)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("cache", "ram", min(self.chosen * MIB, case.model.routed_bytes)),
-            *ram_weights(case),
-        )
+        return (Share("cache", "ram", min(self.chosen * MIB, case.model.routed_bytes)), *ram_weights(case))
 
     def prepared(self, workload: Workload) -> Workload:
         return with_fewer(workload, self.top_k)

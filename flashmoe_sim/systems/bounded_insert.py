@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.systems.base import Case, Launch, llama_words
 from flashmoe_sim.systems.execution import HitsThenMisses
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.timeline.models.base import ExecutionModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +27,10 @@ class BoundedInsert(GpuSlots, program="bounded-insert"):
     slots: int | None = None
     inserts: int = 1
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> BoundedLru:
         return BoundedLru(cap=self.inserts)
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> HitsThenMisses:
         return HitsThenMisses()
 
     def launch(self, case: Case) -> Launch:

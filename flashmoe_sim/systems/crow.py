@@ -7,13 +7,11 @@ from typing import Self
 
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, llama_words
 from flashmoe_sim.systems.execution import UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
-from flashmoe_sim.timeline.models.base import ExecutionModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +41,10 @@ class Crow(GpuSlots, program="crow"):
         memory = case.machine.memory
         return 0 if memory is None else int(memory.ram_gib.value // 2)
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> Lru:
         return Lru()
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> UploadedFromRam | AsyncUpload:
         return UploadedFromRam() if self.tier(case) else AsyncUpload()
 
     def plan(self, case: Case) -> Plan:

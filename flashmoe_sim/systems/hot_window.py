@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.systems.base import Case, Launch, Share, ladder, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 
 MAP_BYTES = 8  # per expert: its slot, and its place in the routing, on the GPU
@@ -36,10 +34,10 @@ class HotWindowSlots(GpuSlots, program="hot-window"):
         super().__post_init__()
         HotWindow(self.interval, self.bypass_tokens)
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> HotWindow:
         return HotWindow(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> HotCold:
         return HotCold()
 
     def why_not(self, case: Case) -> str:

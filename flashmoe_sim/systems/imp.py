@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Share
 from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.timeline.models.base import ExecutionModel
 
 MOST_PERCENT = 90
 
@@ -42,10 +40,10 @@ class Imp(GpuSlots, program="imp"):
     def sizes(self, case: Case) -> Sequence[int]:
         return super(Imp, replace(self, percent=MOST_PERCENT)).sizes(case)
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> Lru:
         return Lru()
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> CopiedFromFile:
         return UploadedFromRam() if self.pinned else CopiedFromFile()
 
     def adapted(self, machine: Machine) -> Machine:

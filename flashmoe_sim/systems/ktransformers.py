@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, Policy
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.static import StaticGlobal
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, Share
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.profiles import profile_of, with_profile
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -83,13 +80,12 @@ class KTransformers(GpuSlots, program="ktransformers"):
             return Demand()
         return StaticGlobal() if self.uses_profile else ByNumber(front=self.strategy == "front-loading")
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> HotCold:
         return HotCold()
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        if isinstance(setup.policy, StaticGlobal):
-            setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
-        return super().replay(workload, setup)
+    def taught(self, policy: Policy, workload: Workload) -> Policy:
+        by_use = isinstance(policy, StaticGlobal)
+        return StaticGlobal(profile=profile_of(workload.trace, self.profile)) if by_use else policy
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
         return with_profile(self, self.profile, trace, folder) if self.uses_profile else None

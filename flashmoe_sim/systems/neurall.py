@@ -14,8 +14,6 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, Share, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
@@ -24,7 +22,6 @@ from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import besides, of_other_gpus
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
-from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.run import total_seconds
 
@@ -72,10 +69,10 @@ class Neurall(GpuSlots, program="neurall"):
     def most(self, case: Case) -> int:
         return min(super().most(case), case.n_experts - 1)
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> ScoredSwaps:
         return ScoredSwaps(swaps=self._swaps(case, self.machine_of(case)), lead=self._lead(case), admit=self.admit)
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> HotCold:
         return HotCold(copy_from_tokens=OFFLOAD_TOKENS)
 
     def _lead(self, case: Case) -> int:
@@ -103,8 +100,8 @@ class Neurall(GpuSlots, program="neurall"):
         expert_bytes = case.slot_bytes / len(layers)
         return int(UPLOAD_SHARE * token_s * link.pinned_gb_s.value * 1e9 / expert_bytes)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        return super().replay(workload, learning(setup, workload) if self.learns_first_half else setup)
+    def taught(self, policy: Policy, workload: Workload) -> Policy:
+        return learning(policy, workload) if self.learns_first_half else policy
 
     def held_bytes(self, case: Case) -> int:
         return (self.chosen + 1) * case.slot_bytes

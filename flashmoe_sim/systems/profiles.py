@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, System
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -28,10 +28,10 @@ def profile_of(trace: RoutingTrace, profile: str) -> str:
     return f"first-{half_of(trace)}" if profile == HALF else "" if profile == ALL else profile
 
 
-def learning(setup: Setup, workload: Workload) -> Setup:
-    """The setup with a policy that starts with what it learnt in the first half."""
-    policy: Any = setup.policy
-    return replace(setup, policy=replace(policy, profile_steps=half_of(workload.trace)))
+def learning(policy: Any, workload: Workload) -> Policy:
+    """A policy that starts with what it learnt in the first half."""
+    learnt: Policy = replace(policy, profile_steps=half_of(workload.trace))
+    return learnt
 
 
 def with_profile(system: AnySystem, profile: str, trace: RoutingTrace, folder: Path) -> AnySystem | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -13,13 +13,10 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.profile import find_profile
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.profiles import profile_of, with_profile
-from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -41,15 +38,14 @@ class StaticProfile(GpuSlots, program="static-profile"):
     slots: int | None = None
     profile: str = HALF
 
-    def policy(self, case: Case) -> Policy:
+    def policy(self, case: Case) -> Static:
         return Static()
 
-    def execution(self, case: Case) -> ExecutionModel:
+    def execution(self, case: Case) -> HotCold:
         return HotCold()
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        policy = Static(profile=profile_of(workload.trace, self.profile))
-        return super().replay(workload, replace(setup, policy=policy))
+    def taught(self, policy: Policy, workload: Workload) -> Static:
+        return Static(profile=profile_of(workload.trace, self.profile))
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         profile = "" if self.learns_first_half else profile_of(workload.trace, self.profile)

@@ -15,6 +15,7 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
@@ -120,15 +121,13 @@ class Strata(System, program="strata"):
         assert workload.geometry is not None
         return batched(workload, self.chunk(workload.geometry))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        if self.learns_first_half:
-            setup = learning(setup, workload)
-        found = super().replay(workload, setup)
-        assert workload.geometry is not None
-        return self._lending(found, workload.geometry)
+    def taught(self, policy: Policy, workload: Workload) -> Policy:
+        return learning(policy, workload) if self.learns_first_half else policy
 
-    def _lending(self, found: Replayed, model: ModelGeometry) -> Replayed:
-        """The replay with calls of prompts that also miss residents whose slots are lent, of all as many per layer."""
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
+        """With calls of prompts that also miss residents whose slots are lent, of all as many per layer."""
+        found, model = super().replay(workload, setup), workload.geometry
+        assert model is not None
         assert found.stream is not None
         tokens = found.stream.n_tokens
         chunk = min(self.chunk(model), int(tokens.max(initial=0)))

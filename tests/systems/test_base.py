@@ -136,10 +136,7 @@ def test_flash_moe_has_no_cache_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("launch", "line"),
     [
-        (
-            Launch(("run", "-c", "4096", "-ngl", "23", "-m", r"C:\m\a.gguf")),
-            r"run -c 4096 -ngl 23 -m C:\m\a.gguf",
-        ),
+        (Launch(("run", "-c", "4096", "-ngl", "23", "-m", r"C:\m\a.gguf")), r"run -c 4096 -ngl 23 -m C:\m\a.gguf"),
         (Launch(("run", "-m", r"C:\my models\a.gguf")), r"run -m 'C:\my models\a.gguf'"),
         (Launch(("run", "-ts", "3,1")), "run -ts '3,1'"),  # else an array: two words
         (Launch(("run", "--share=0.5", "0.5", "-0.5")), "run '--share=0.5' 0.5 -0.5"),  # else cut at the dot

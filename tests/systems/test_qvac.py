@@ -128,11 +128,7 @@ def test_a_layer_on_the_gpu_uploads_nothing_and_frees_ram() -> None:
 @pytest.mark.parametrize(
     ("system", "machine", "words"),
     [
-        (
-            Qvac(cache_mib=299),
-            "rtx-3090",
-            "the experts of a token in one layer and one reserved slot take 300",
-        ),
+        (Qvac(cache_mib=299), "rtx-3090", "the experts of a token in one layer and one reserved slot take 300"),
         (Cached(cache_mib=300, cpu_layers=1), "2x rtx-3090 + 256GiB", "with cpu_layers, it is known for one GPU only"),
         (Qvac(), "2x rtx-3090 + 256GiB", "is known for one GPU only"),
         (Qvac(), "m3-max-48", "needs a GPU with a memory of its own"),
