@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from inspect import getdoc
@@ -136,6 +136,11 @@ class Case:
     def all_experts(self) -> int:
         """The number of experts of all layers."""
         return sum(layer.n_experts for layer in self.model.layers.values())
+
+    def experts_bytes(self, layers: Iterable[int]) -> int:
+        """Bytes of all experts of these layers, by number."""
+        chosen = (self.model.layers[number] for number in layers)
+        return sum(layer.expert_bytes * layer.n_experts for layer in chosen)
 
     @property
     def expert_bytes(self) -> int:

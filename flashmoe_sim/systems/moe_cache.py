@@ -17,7 +17,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, halved, llama_words, no_room
 from flashmoe_sim.systems.execution import FilledBehind
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
+from flashmoe_sim.systems.split import besides, of_other_gpus, room_of_each
 
 RESERVE_BYTES = 3072 * MIB  # of each GPU
 LEAST_ENTRIES = 64  # matrices of one size and type that the cache holds, or it has none of them
@@ -57,10 +57,8 @@ class MoeCache(System, program="moe-cache"):
 
     def _most(self, case: Case) -> int:
         gpus = case.machine.gpus
-        weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
-        kept = weights + besides(case) + max(RESERVE_BYTES, case.spare_bytes // gpus)
-        fits = min(max(min(rooms(case)) - kept, 0), case.model.routed_bytes // gpus + MIB)
-        return fits // MIB
+        room = room_of_each(case) - max(RESERVE_BYTES, case.spare_bytes // gpus)
+        return min(max(room, 0), case.model.routed_bytes // gpus + MIB) // MIB
 
     def _cache_bytes(self, case: Case) -> int:
         return min(case.machine.gpus * self.chosen * MIB, case.model.routed_bytes)

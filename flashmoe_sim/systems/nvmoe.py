@@ -43,7 +43,7 @@ class Nvmoe(System, program="nvmoe"):
     cache_mib: int | None = None
 
     def _least_bytes(self, case: Case) -> int:
-        return max(layer.expert_bytes * layer.n_experts for layer in case.model.layers.values())
+        return max(case.experts_bytes([number]) for number in case.model.layers)
 
     def own_size(self, case: Case) -> int:
         all_mib, room = -(-case.model.routed_bytes // MIB), gpu_left(case)

@@ -22,8 +22,8 @@ from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, gpu_left, gpu_weights, llama_words, no_room
-from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.routed import batched
 from flashmoe_sim.systems.split import Divided, besides, loads, of_other_gpus, parse_shares, written
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
@@ -106,7 +106,7 @@ class PlacedLayers(Divided, program="llama-cpp", name="placed"):
         if left < 0:
             raise no_room("experts on the GPU", left)
         for place, number in enumerate(order):
-            left -= case.model.layers[number].expert_bytes * case.model.layers[number].n_experts
+            left -= case.experts_bytes([number])
             if left < 0:
                 return sorted(order[place:])
         return []
@@ -147,9 +147,8 @@ class PlacedLayers(Divided, program="llama-cpp", name="placed"):
     def plan(self, case: Case) -> Plan:
         off = self.on_cpu(case)
         on = {row: number for row, number in enumerate(sorted(case.model.layers)) if number not in off}
-        layers = [case.model.layers[number] for number in on.values()]
         policy = TheseLayers(rows=tuple(on)) if on else Demand()
-        bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
+        bank = Bank(None, case.experts_bytes(on.values()) or 1)
         pinned = self.pins and self.loads_whole(case)
         execution = PrefillCopy(self.copy_from_tokens(case), pinned)
         return Plan(Setup(bank, policy, "atomic"), execution, self.machine_of(case))
@@ -159,8 +158,7 @@ class PlacedLayers(Divided, program="llama-cpp", name="placed"):
         return MIN_BATCH
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        off = self.on_cpu(case)
-        in_ram = sum(case.model.layers[number].expert_bytes * case.model.layers[number].n_experts for number in off)
+        in_ram = case.experts_bytes(self.on_cpu(case))
         shares = (
             Share("experts", "gpu", case.model.routed_bytes - in_ram),
             *gpu_weights(self.in_batches(case)),

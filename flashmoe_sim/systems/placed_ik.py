@@ -70,10 +70,9 @@ class PlacedIk(PlacedLayers, program="ik_llama-cpp", name="placed-ik"):
         return replace(self, cpu_layers=self._fewest(case)) if self.cpu_layers is None and not self.ot else self
 
     def _fewest(self, case: Case) -> int:
-        layers = case.model.layers
-        order = sorted(layers)
+        order = sorted(case.model.layers)
         if case.machine.gpus > 1:  # which ones stay depends on the cut: at most as many as of the smallest
-            order.sort(key=lambda number: layers[number].expert_bytes * layers[number].n_experts)
+            order.sort(key=lambda number: case.experts_bytes([number]))
         return self._first_that_fits(case, len(self._that_do_not_fit(case, order)), self._counted(case))
 
     def _counted(self, case: Case) -> int:

@@ -16,8 +16,7 @@ from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import some_calls, tokens_of
-from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.prompt import Prompted, in_micro_batches, with_prompt
+from flashmoe_sim.trace.prompt import Prompted, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 PLACES = 8  # in a prompt, at which attention is priced
@@ -28,21 +27,6 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
     """The workload with one prompt of `tokens` tokens before its decoded ones; see `trace.prompt.with_prompt`."""
     made = with_prompt(workload.trace, tokens)
     return prepare(made.trace, workload.geometry), made
-
-
-@lru_cache(maxsize=8)
-def batched(workload: Workload, tokens: int) -> Workload:
-    """The workload with prompts in micro-batches of so many tokens; see `trace.prompt.in_micro_batches`."""
-    trace = in_micro_batches(workload.trace, tokens)
-    return workload if trace is workload.trace else prepare(trace, workload.geometry)
-
-
-@lru_cache(maxsize=4)
-def with_fewer(workload: Workload, top_k: int | None) -> Workload:
-    """The workload with at most so many experts of each token; None: all."""
-    if top_k is None or top_k >= workload.trace.top_k:
-        return workload
-    return prepare(cut(workload.trace, top_k=top_k), workload.geometry)
 
 
 def own_attention_s(

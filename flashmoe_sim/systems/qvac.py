@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -14,11 +13,12 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Plan
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.routed import by_number
 from flashmoe_sim.systems.uploaded import UploadedMisses
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
@@ -94,14 +94,3 @@ class Qvac(UploadedMisses, program="qvac"):
         if cache_mib is None or "--fit on" in run.flags:
             return cls()
         return cls(cache_mib=cache_mib, cpu_layers=run.cpu_layers)
-
-
-@lru_cache(maxsize=4)
-def by_number(workload: Workload) -> Workload:
-    """The workload with the experts of every call in ascending order."""
-    trace = workload.trace
-    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
-    order = np.lexsort((trace.expert, call))
-    weight = None if trace.weight is None else trace.weight[order]
-    ordered = trace.with_(expert=trace.expert[order], weight=weight, slot=None, resident=None)
-    return prepare(ordered, workload.geometry)

@@ -25,7 +25,7 @@ from flashmoe_sim.systems.execution import (
     SplitInstallInRam,
     UploadedBeside,
 )
-from flashmoe_sim.systems.prompt import batched, with_fewer
+from flashmoe_sim.systems.routed import batched, with_fewer
 from flashmoe_sim.systems.slot_bank_flags import (
     INSTALLS,
     IO_SPLIT,

@@ -21,6 +21,7 @@ from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.routed import by_number
 from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace
@@ -79,10 +80,7 @@ class SlotRemap(System, program="slot-remap"):
 
     def prepared(self, workload: Workload) -> Workload:
         """Each call's experts in the order of their numbers."""
-        trace = workload.trace
-        call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
-        expert = trace.expert[np.lexsort((trace.expert, call))]
-        return prepare(trace.with_(expert=expert, weight=None, slot=None, resident=None), workload.geometry)
+        return by_number(workload)
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """Replay one request per distinct expert of a call, with empty slots at the beginning of each phase."""

@@ -164,6 +164,15 @@ def besides(case: Case, *, copies: bool = True) -> int:
     return sum(share.size_bytes for share in gpu_weights(case, copies=copies) if share.what not in of_one)
 
 
+def room_of_each(case: Case, spare_bytes: int = 0) -> int:
+    """Bytes that each GPU has for a cache, beside its layers' other weights, the context and buffers.
+
+    spare_bytes: left free on all GPUs together.
+    """
+    weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // case.machine.gpus
+    return min(rooms(case, spare_bytes)) - weights - besides(case)
+
+
 def of_other_gpus(case: Case, buffers_bytes: int) -> tuple[Share, ...]:
     """The compute buffers of all GPUs but the first, which has its own among `gpu_weights`. buffers_bytes: of one."""
     others = (case.machine.gpus - 1) * buffers_bytes

@@ -35,8 +35,8 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.profiles import learning
-from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.routed import batched
 from flashmoe_sim.timeline.names import WHOLE
 
 RESERVE_BYTES = 700 * MIB

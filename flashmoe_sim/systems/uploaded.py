@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.systems.base import Case, Launch, Share, System, gpu_weights, halved, llama_words, no_room
-from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
+from flashmoe_sim.systems.split import besides, of_other_gpus, room_of_each
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -73,14 +73,11 @@ class UploadedMisses(System):
 
     def left_bytes(self, case: Case) -> int:
         """GPU memory for the cache: each GPU holds its layers and as much of the cache as the others."""
-        gpus = case.machine.gpus
-        weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
-        return gpus * (min(rooms(case, case.spare_bytes)) - weights - besides(case)) - self.placed_bytes(case)
+        return case.machine.gpus * room_of_each(case, case.spare_bytes) - self.placed_bytes(case)
 
     def placed_bytes(self, case: Case) -> int:
         """Bytes of the layers whose experts are all on the GPU."""
-        layers = [layer for number, layer in case.model.layers.items() if not self.in_ram(number)]
-        return sum(layer.expert_bytes * layer.n_experts for layer in layers)
+        return case.experts_bytes(number for number in case.model.layers if not self.in_ram(number))
 
     def in_ram(self, layer: int) -> bool:
         """Whether the experts of a layer are in RAM and in the cache."""

@@ -65,9 +65,7 @@ class WholeLayers(System, program="llama-cpp", name="whole-layers"):
 
     def _expert_bytes(self, case: Case) -> int:
         """Bytes of the experts of the GPU's layers."""
-        layers = case.model.layers
-        held = [layers[number] for number in self._on_gpu(case) if number in layers]
-        return sum(layer.expert_bytes * layer.n_experts for layer in held)
+        return case.experts_bytes(number for number in self._on_gpu(case) if number in case.model.layers)
 
     def _beside_experts(self, case: Case) -> tuple[int, int]:
         """Bytes of dense weights, without the embeddings, and of the context of the CPU's layers."""

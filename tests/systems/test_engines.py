@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import model_names, named_models
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
-from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_names, facts_of, read_engine
+from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_names, facts_of
 from flashmoe_sim.systems.hot_cache_flags import ARCHS
 from flashmoe_sim.systems.slot_bank_flags import STREAMED
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from tests.support import refused
 from tests.systems.cases import case, workload
 from tests.systems.cases import model as small
 
@@ -54,41 +51,6 @@ def test_programs_that_start_an_engine_know_the_same_architectures() -> None:
 def test_models_that_differ_from_their_architecture_are_known() -> None:
     for name in engine_names():
         assert set(facts_of(name).models) <= set(model_names())
-
-
-def table(**changes: Any) -> dict[str, Any]:
-    """An engine's file with some sections changed."""
-    read = "a.c:1@abcdef0"
-    sections: dict[str, Any] = {
-        "program": "toy",
-        "common": False,
-        "looked_up": "2026-01-01",
-        "state": {"kind": "fork", "date": "2026-01-01", "source": read},
-        "licence": {"name": "MIT", "source": read},
-        "platform": {"os": ["linux"], "source": read},
-        "formats": {"reads": ["gguf"], "source": read},
-        "archs": {"yes": ["qwen35moe"], "others": "unknown", "source": read},
-    }
-    return sections | changes
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"licence": {"name": "MIT"}}, "engines/toy.toml: [licence]: no source; say where it was read"),
-        ({"archs": {"yes": ["a"], "others": "unknown"}}, "engines/toy.toml: [archs]: no source; say where it was read"),
-        ({"archs": {"maybe": ["a"], "source": "x"}}, "[archs]: unknown status maybe; known: yes, by-code"),
-        ({"archs": {"yes": ["a"], "wrong": ["a"], "source": "x"}}, "[archs]: a is there twice"),
-        ({"platform": {"os": ["linux"], "cores": 4, "source": "x"}}, "[platform]: unknown cores; known: os, source"),
-        ({"state": {"kind": "old", "date": "2026-01-01", "source": "x"}}, "[state]: kind 'old'; known: released, fork"),
-        ({"formats": {"source": "x"}}, "[formats]: no reads"),
-        ({"extra": {"source": "x"}}, "engines/toy.toml: unknown extra"),
-        ({"looked_up": "May"}, "engines/toy.toml: looked_up 'May'; expected a day such as \"2026-11-29\""),
-    ],
-)
-def test_a_bad_table_is_one_line(changes: dict[str, Any], message: str) -> None:
-    with refused(BadInput, message):
-        read_engine("toy", table(**changes))
 
 
 def why_not(system: str, model: str, machine: str) -> str:

@@ -173,6 +173,14 @@ FACTS = FACTS.replace("$name", "wrong").replace("$day", "2026-11-30")
         ('kind = "source"', 'kind = "sourced"', "kind 'sourced'; known: "),
         ("[state]", "[stat]", "unknown stat"),
         ("[platform]", "[platform", "Expected ']'"),
+        ('source = "LICENSE"', "", "[licence]: no source; say where it was read"),
+        ('others = "unknown"\nsource = "README.md"', "", "[archs]: no source; say where it was read"),
+        ("yes =", "maybe =", "[archs]: unknown status maybe; known: yes, by-code"),
+        ("others =", 'wrong = ["gpt-oss"]\nothers =', "[archs]: gpt-oss is there twice"),
+        ("apis = [", "cores = [", "[platform]: unknown cores; known: os, source"),
+        ('reads = ["gguf"]', "", "[formats]: no reads"),
+        ("[licence]", "[licences]", "unknown licences"),
+        ('up = "2026-11-30"', 'up = "May"', "looked_up 'May'; expected a day such as \"2026-11-29\""),
     ],
 )
 def test_facts_beside_a_class_are_checked(installed: Path, before: str, after: str, error: str) -> None:

@@ -78,6 +78,7 @@ def test_every_gpu_has_its_reserve_and_buffers() -> None:
     for more, slots in ((8, 1), (7, 0)):
         of = case(gpu_mib=1024 + 2 * (buffers + 384) + more, gpus=2)
         if slots:
+            Neurall().sized(of).check(of)
             assert Neurall().sized(of).slots == slots
             held = {share.what: share.size_bytes for share in Neurall(slots=1).memory(of)}
             assert held["compute buffers of the other GPUs"] == buffers * MIB
