@@ -282,7 +282,10 @@ class System(ABC):
     """One program with one way to place, cache or stream routed experts. Its fields are its settings.
 
     The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines explain each
-    setting.
+    setting. What it is beside them stands in `[systems.NAME]` of the file of its program, which the class names:
+    `class Mine(System, program="mine")`, with `name="other"` if the program has several. There, limits are [least] or
+    [least, most], and costs name an estimate for each path. A class may also have these attributes itself.
+
     engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from. caches: whether it chooses
     experts to keep; False if it places whole layers, or leaves all to the page cache.
@@ -293,8 +296,8 @@ class System(ABC):
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     splits_sockets: whether it divides every expert over the CPU's sockets by itself.
     several_machines: the same of machines that a network joins.
-    program: the file of its engine's facts, in `engines/` or, of a package of its own, beside the class; empty if
-        nothing is known of the engine.
+    program: the file of its engine, in `engines/` or, of a package of its own, beside the class; empty if nothing is
+        known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     by_faults: whether it reads experts by page faults of a mapped file, and not by itself.
     cpu_alone: whether the CPU computes everything, even beside a GPU.

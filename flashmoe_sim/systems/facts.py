@@ -565,12 +565,10 @@ def declared(name: str, program: str, kinds: Mapping[str, str], *, beside: str) 
     for key, value in values.items():
         if key not in kinds:
             raise UnknownName(f"{where}: unknown {key}; known: {', '.join(sorted(kinds))}")
-        kind = re.sub(r"ClassVar\[(\w+)( \| None)?\]", r"\1", kinds[key])
-        fits = type(value).__name__ in {"float": ("float", "int")}.get(kind, (kind if kind in EXPECTED else "dict",))
-        if not fits or (key in TABLES and not all(isinstance(each, list) for each in value.values())):
-            expected = EXPECTED.get(kind, "a number" if kind == "float" else "a table of lists")
-            raise Malformed(f"{where}: {key} is {value!r}; expected {expected}")
-        if key in TABLES:
+        plain = re.sub(r"ClassVar\[(\w+)( \| None)?\]", r"\1", kinds[key])
+        kind = plain if plain in EXPECTED else "dict[str]" if key == "costs" else "dict[list]"
+        _check(where, key, value, kind)
+        if kind == "dict[list]":
             values[key] = {one: tuple(each) for one, each in value.items()}
     if "limits" in values:
         values["limits"] = {one: (*ends, INT32)[:2] for one, ends in values["limits"].items()}
@@ -589,10 +587,12 @@ EXPECTED = {  # by the type of a field
     "str": "a text",
     "bool": "true or false",
     "int": "a whole number",
+    "float": "a number",
+    "dict[list]": "a table of lists",
+    "dict[str]": "a table of texts",
     "tuple[str, ...]": 'a list of texts, such as ["linux"]',
     "tuple[int, ...]": "a list of whole numbers",
 }
-TABLES = {"limits", "words", "choices", "run_choices", "prompt_choices", "ran_as"}  # of a system, of lists by name
 SECTIONS: dict[str, type] = {
     "state": EngineState,
     "licence": Licence,
@@ -641,15 +641,7 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
     if missing := [name for name, item in known.items() if item.default is MISSING and name not in table]:
         raise Malformed(f"{where}: no {missing[0]}")
     for key, value in table.items():
-        expected = str(known[key].type).removesuffix(" | None")
-        of = {"tuple[str, ...]": str, "tuple[int, ...]": int}.get(expected)
-        fits = (
-            isinstance(value, list) and all(type(one) is of for one in value)
-            if of
-            else type(value).__name__ == expected
-        )
-        if expected in EXPECTED and not fits:
-            raise Malformed(f"{where}: {key} is {value!r}; expected {EXPECTED[expected]}")
+        _check(where, key, value, str(known[key].type).removesuffix(" | None"))
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
         if key in values and values[key] not in choices:
@@ -657,6 +649,17 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
     if "prebuilt" in values:
         values["prebuilt"] = tuple(_prebuilt(where, one) for one in values["prebuilt"])
     return kind(**values)
+
+
+def _check(where: str, key: str, value: Any, kind: str) -> None:
+    """Raise BadInput for a value of another kind, by its name in EXPECTED; of other kinds nothing is asked."""
+    fits = type(value).__name__ in {"float": ("float", "int")}.get(kind, (kind,))
+    outer, _, inner = kind.removesuffix("]").removesuffix(", ...").partition("[")
+    if inner:
+        each = value.values() if outer == "dict" and isinstance(value, dict) else value
+        fits = isinstance(value, dict if outer == "dict" else list) and {type(one).__name__ for one in each} <= {inner}
+    if kind in EXPECTED and not fits:
+        raise Malformed(f"{where}: {key} is {value!r}; expected {EXPECTED[kind]}")
 
 
 def _prebuilt(where: str, table: Mapping[str, Any]) -> Prebuilt:

@@ -8,8 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Self
 
-import numpy as np
-
 from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import Choices
@@ -32,7 +30,7 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, PROFILE
-from flashmoe_sim.systems.profiles import ALL
+from flashmoe_sim.systems.profiles import ALL, half_of
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
@@ -152,4 +150,4 @@ class HotCache(System, program="hot-cache"):
 def _profile_of_half(workload: Workload) -> bytes:
     """The profile of the first half of a trace, which many settings are replayed with."""
     trace = workload.trace
-    return perf_profile(cut(trace, steps=(None, max(len(np.unique(trace.steps)) // 2, 1))))
+    return perf_profile(cut(trace, steps=(None, half_of(trace))))

@@ -214,6 +214,7 @@ class Wrong(GpuSlots, program="wrong"):"""
             "[systems.wrong]: limits is {'slots': 1}; expected a table",
         ),
         ("limits = { slots = [1] }", "limits = [1]", "[systems.wrong]: limits is [1]; expected a table of lists"),
+        ("limits = { slots = [1] }", 'costs = "x"', "[systems.wrong]: costs is 'x'; expected a table of texts"),
         ("limits = { slots = [1] }", 'fitted_off = "1"', "[systems.wrong]: fitted_off is '1'; expected a number"),
         ('title = "wrong"\n', "", "Wrong lacks title"),
     ],
