@@ -13,7 +13,7 @@ from flashmoe_sim.geometry.named import model_names, named_models
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
-from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_names, facts_of
+from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_file, engine_names, facts_of
 from flashmoe_sim.systems.hot_cache_flags import ARCHS
 from flashmoe_sim.systems.slot_bank_flags import STREAMED
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
@@ -40,6 +40,8 @@ def test_every_fact_names_where_it_was_read(name: str) -> None:
 
 def test_every_system_has_an_engine_and_every_engine_a_system() -> None:
     assert {kind.program for kind in SYSTEMS.values()} == set(engine_names())
+    declared = [name for engine in engine_names() for name in engine_file(engine, "")[1]["systems"]]
+    assert sorted(declared) == sorted(SYSTEMS)
 
 
 def test_programs_that_start_an_engine_know_the_same_architectures() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +76,16 @@ def test_an_engine_is_all_of_its_systems() -> None:
     assert {one.name for one in parse_systems("llama.cpp")} == {*("all-gpu", "cpu", "placed", "whole-layers", "cached")}
     assert [one.spec for one in parse_systems("Strata,placed:cpu_layers=3,llama.cpp")].count("placed:cpu_layers=3") == 1
     assert parse_systems("ik_llama.cpp") == [parse_system("placed-ik"), parse_system("cpu-ik")]
+
+
+def test_a_system_imports_no_other_but_those_that_it_extends() -> None:
+    """So that an answer about one reads the files of that one; whole layers are placed by llama.cpp's rule."""
+    modules = {kind.__module__ for kind in SYSTEMS.values()}
+    for kind in SYSTEMS.values():
+        family = {base.__module__ for base in kind.__mro__} | {"flashmoe_sim.systems.placed"}
+        source = Path(sys.modules[kind.__module__].__file__ or "").read_text()
+        imported = {one.module for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ImportFrom)}
+        assert imported & modules <= family, kind.name
 
 
 def test_it_says_who_it_is(system: System) -> None:
