@@ -13,14 +13,14 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.shared_class_lru import SharedClassLru
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, Launch, Plan
+from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
@@ -96,8 +96,7 @@ class Cached(UploadedMisses, program="llama-cpp", name="cached"):
             )
         return clauses
 
-    @property
-    def _policy(self) -> EvictingPolicy:
+    def policy(self, case: Case) -> Policy:
         if self._is_lru:
             return Lru(stamp=STAMP)
         return SharedClassLru(stamp=STAMP, share=self.cpu_share) if self.cpu_share else ClassLru(stamp=STAMP)
@@ -137,17 +136,14 @@ class Cached(UploadedMisses, program="llama-cpp", name="cached"):
         return max((self._mib_of(group.experts, group, model) for group in self.groups(model)), default=0)
 
     def slots_bytes(self, case: Case) -> int:
-        """Bytes of the slots that experts get."""
         return sum(self.slots(group, case.model) * group.layer.expert_bytes for group in self.groups(case.model))
 
-    def cache_bytes(self, case: Case) -> int:
+    def held_bytes(self, case: Case) -> int:
         used = [group for group in self.groups(case.model) if self.slots(group, case.model)]
         return self.slots_bytes(case) + sum(self.reserved * group.layer.expert_bytes for group in used)
 
-    def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self.slots_bytes(case)), self._policy, "atomic", scope="global")
-        execution = CopiedIfInstalled(copy_from_tokens=MOST_TOKENS + 1, pinned=self.loads_whole(case))
-        return Plan(setup, execution, self.adapted(case.machine))
+    def execution(self, case: Case) -> CopiedIfInstalled:
+        return CopiedIfInstalled(copy_from_tokens=MOST_TOKENS + 1, pinned=self.loads_whole(case))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         trace, model = workload.trace, workload.geometry

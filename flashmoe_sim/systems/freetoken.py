@@ -9,10 +9,9 @@ from typing import Self
 
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.policies._call_lru import CallLru
-from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, halved, no_room
+from flashmoe_sim.systems.base import Case, Launch, gpu_left, halved, no_room
 from flashmoe_sim.systems.execution import UploadedByGpu
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.published import PublishedRun
 
 USED = 0.9  # of the GPU's memory, which the engine plans with
@@ -21,7 +20,7 @@ STAMP = "hits-first-sorted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FreeToken(System, program="freetoken"):
+class FreeToken(GpuCache, program="freetoken"):
     """The experts used last of all layers are in slots on the GPU, and misses are uploaded from pinned RAM, which holds
     all. The GPU does it by itself, without waiting for the host.
 
@@ -59,17 +58,14 @@ class FreeToken(System, program="freetoken"):
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self.own_size(case), least=self._least(case))
 
-    def plan(self, case: Case) -> Plan:
-        bank = Bank(budget_bytes=self.chosen * case.expert_bytes)
-        setup = Setup(bank, CallLru(stamp=STAMP), "protected", scope="global")
-        return Plan(setup, UploadedByGpu(), self.adapted(case.machine))
+    def policy(self, case: Case) -> CallLru:
+        return CallLru(stamp=STAMP)
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("slots", "gpu", self.chosen * case.expert_bytes),
-            *gpu_weights(case, copies=False),
-            Share("experts", "ram", case.model.routed_bytes),
-        )
+    def execution(self, case: Case) -> UploadedByGpu:
+        return UploadedByGpu()
+
+    def held_bytes(self, case: Case) -> int:
+        return self.chosen * case.expert_bytes
 
     def launch(self, case: Case) -> Launch:
         words = ["ft", "serve", "--model", "MODEL", "--moe-backend", "offload"]

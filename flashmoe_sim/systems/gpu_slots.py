@@ -1,11 +1,11 @@
-"""What systems with slots of every layer on the GPU have in common."""
+"""What systems with a cache of experts on the GPU have in common, and those with slots of every layer."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
@@ -16,24 +16,58 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuSlots(System):
-    """Every layer has equally many slots on a GPU with its own memory; `size` is their number, None for all.
+class GpuCache(System):
+    """Experts are cached on a GPU with its own memory, and all are in RAM or in files.
 
-    held, others: what its memory calls the experts in slots, and those in the mapped file.
+    held, others: what its memory calls the experts in the cache, and all of them, which may be in the mapped file or,
+        as `others_in` says, in RAM; empty if neither holds them.
+    copies: as for `gpu_weights`. shared: whether all layers share the cache. contract, direct_io: of its replay and its
+        reads.
     """
 
-    size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
     held: ClassVar[str] = "slots"
     others: ClassVar[str] = "experts"
+    others_in: ClassVar[str] = "mapped"
+    copies: ClassVar[bool] = True
+    contract: ClassVar[str] = "atomic"
+    shared: ClassVar[bool] = False
+    direct_io: ClassVar[bool] = False
 
     @abstractmethod
     def policy(self, case: Case) -> Policy:
-        """Which experts are in the slots."""
+        """Which experts are in the cache."""
 
     @abstractmethod
     def execution(self, case: Case) -> ExecutionModel:
         """The order of events of a call."""
+
+    @abstractmethod
+    def held_bytes(self, case: Case) -> int:
+        """Bytes of the cache."""
+
+    def bank(self, case: Case) -> Bank:
+        return Bank(budget_bytes=self.held_bytes(case))
+
+    def plan(self, case: Case) -> Plan:
+        scope: Literal["layer", "global"] = "global" if self.shared else "layer"
+        setup = Setup(self.bank(case), self.policy(case), self.contract, scope=scope)
+        return Plan(setup, self.execution(case), self.machine_of(case), self.direct_io)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        weights = gpu_weights(case, copies=self.copies)
+        return (Share(self.held, "gpu", self.held_bytes(case)), *weights, *self.beside(case))
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        """What it keeps beside its cache and weights."""
+        return (Share(self.others, self.others_in, case.model.routed_bytes),) if self.others else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSlots(GpuCache):
+    """Every layer has equally many slots; `size` is their number, None for all."""
+
+    size: ClassVar[str] = "slots"
 
     def why_not(self, case: Case) -> str:
         return super().why_not(case) or self.why_not_slots(getattr(self, self.size), case)
@@ -54,20 +88,11 @@ class GpuSlots(System):
             return most
         raise no_room("slots on the GPU", self.room(case))
 
-    def plan(self, case: Case) -> Plan:
-        bank = Bank(slots=min(self.chosen, case.n_experts) or 1)
-        return Plan(Setup(bank, self.policy(case), "atomic"), self.execution(case), self.machine_of(case))
+    def bank(self, case: Case) -> Bank:
+        return Bank(slots=min(self.chosen, case.n_experts) or 1)
 
     def held_bytes(self, case: Case) -> int:
-        """Bytes of the slots."""
         return self.chosen * case.slot_bytes
-
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (Share(self.held, "gpu", self.held_bytes(case)), *gpu_weights(case), *self.beside(case))
-
-    def beside(self, case: Case) -> tuple[Share, ...]:
-        """What it keeps beside its slots and weights: all experts in the mapped file."""
-        return (Share(self.others, "mapped", case.model.routed_bytes),)
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -16,19 +16,8 @@ from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    HALF,
-    Case,
-    Launch,
-    Plan,
-    Share,
-    System,
-    gpu_left,
-    gpu_weights,
-    halved,
-    llama_words,
-    no_room,
-)
+from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, llama_words, no_room
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, PROFILE
 from flashmoe_sim.systems.profiles import ALL, half_of
 from flashmoe_sim.systems.published import PublishedRun
@@ -44,7 +33,7 @@ LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotCache(System, program="hot-cache"):
+class HotCache(GpuCache, program="hot-cache"):
     """The experts with the best scores in a profile are also on the GPU; the CPU computes misses in parallel.
 
     Prompts of 256 tokens and more have their misses copied to the GPU.
@@ -100,12 +89,15 @@ class HotCache(System, program="hot-cache"):
         own_rule = case.budget.gpu_left_bytes + case.compute_bytes() - RESERVE_BYTES
         return max(min(own_rule, gpu_left(case)) if case.leaves_spare else own_rule, 0) // MIB
 
-    def plan(self, case: Case) -> Plan:
+    def policy(self, case: Case) -> HotProfile:
+        return self._policy()
+
+    def execution(self, case: Case) -> HotColdPadded:
         side_by_side_from = HotColdPadded.min_parallel if case.machine.api == "cuda" else NEVER
-        execution = HotColdPadded(min_parallel=side_by_side_from, pinned=self.loads_whole(case))
-        return Plan(
-            Setup(Bank(None, self.chosen * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
-        )
+        return HotColdPadded(min_parallel=side_by_side_from, pinned=self.loads_whole(case))
+
+    def bank(self, case: Case) -> Bank:
+        return Bank(budget_bytes=self.chosen * MIB)
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.profile != HALF or not isinstance(setup.policy, HotProfile):
@@ -126,13 +118,8 @@ class HotCache(System, program="hot-cache"):
         file.write_bytes(perf_profile(trace))
         return replace(self, profile=str(file))
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        everything = case.model.routed_bytes + case.slot_bytes  # with every layer's empty slot
-        return (
-            Share("hot experts", "gpu", min(self.chosen * MIB, everything)),
-            *gpu_weights(case),
-            Share("experts", "mapped", case.model.routed_bytes),
-        )
+    def held_bytes(self, case: Case) -> int:
+        return min(self.chosen * MIB, case.model.routed_bytes + case.slot_bytes)  # with every layer's empty slot
 
     def launch(self, case: Case) -> Launch:
         words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), PROFILE, self._file or "PROFILE.json"]

@@ -11,11 +11,10 @@ from typing import Self
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.nth_miss import NthMiss
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, halved, llama_words, no_room
+from flashmoe_sim.systems.base import Case, Launch, Share, halved, llama_words, no_room
 from flashmoe_sim.systems.execution import FilledBehind
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import besides, of_other_gpus, room_of_each
 
@@ -26,7 +25,7 @@ NOT_CACHED = {"F16", "BF16", "F32"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoeCache(System, program="moe-cache"):
+class MoeCache(GpuCache, program="moe-cache"):
     """The experts used last of all layers are also on the GPUs, and experts that are missed repeatedly come in behind
     the calls; the CPU computes misses in parallel.
 
@@ -60,23 +59,17 @@ class MoeCache(System, program="moe-cache"):
         room = room_of_each(case) - max(RESERVE_BYTES, case.spare_bytes // gpus)
         return min(max(room, 0), case.model.routed_bytes // gpus + MIB) // MIB
 
-    def _cache_bytes(self, case: Case) -> int:
+    def held_bytes(self, case: Case) -> int:
         return min(case.machine.gpus * self.chosen * MIB, case.model.routed_bytes)
 
-    def plan(self, case: Case) -> Plan:
-        whole = self._cache_bytes(case) == case.model.routed_bytes
-        policy = NthMiss(empty=1) if whole else NthMiss()
-        setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic", scope="global")
-        execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=self.loads_whole(case))
-        return Plan(setup, execution, self.adapted(case.machine))
+    def policy(self, case: Case) -> NthMiss:
+        return NthMiss(empty=1) if self.held_bytes(case) == case.model.routed_bytes else NthMiss()
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("cached experts", "gpu", self._cache_bytes(case)),
-            *gpu_weights(case),
-            *of_other_gpus(case, besides(case)),
-            Share("experts", "mapped", case.model.routed_bytes),
-        )
+    def execution(self, case: Case) -> FilledBehind:
+        return FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=self.loads_whole(case))
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        return (*of_other_gpus(case, besides(case)), *super().beside(case))
 
     def launch(self, case: Case) -> Launch:
         words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--fit", "off")

@@ -7,21 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import (
-    Case,
-    Launch,
-    Plan,
-    Share,
-    System,
-    context_words,
-    gpu_left,
-    gpu_weights,
-    ladder,
-    no_room,
-)
+from flashmoe_sim.systems.base import Case, Launch, context_words, gpu_left, ladder, no_room
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
@@ -29,7 +17,7 @@ STEP_MIB = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nvmoe(System, program="nvmoe"):
+class Nvmoe(GpuCache, program="nvmoe"):
     """The last used experts of all layers together are in GPU memory; misses are read from a pack with direct I/O.
 
     Experts of the current call are never evicted. The engine keeps one list for each size and format of experts; here
@@ -61,27 +49,19 @@ class Nvmoe(System, program="nvmoe"):
         most, least = self.own_size(case), -(-self._least_bytes(case) // MIB)
         return sorted({most, *(1024 * gib for gib in ladder(-(-least // 1024), most // 1024))})
 
-    def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(budget_bytes=self._cache_bytes(case)), Lru(), "atomic", scope="global")
-        return Plan(setup, ParallelInstall(), self.adapted(case.machine), direct_io=True)
+    def policy(self, case: Case) -> Lru:
+        return Lru()
 
-    def _cache_bytes(self, case: Case) -> int:
+    def execution(self, case: Case) -> ParallelInstall:
+        return ParallelInstall()
+
+    def held_bytes(self, case: Case) -> int:
         return min(self.chosen * MIB, case.model.routed_bytes)
 
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (Share("cache", "gpu", self._cache_bytes(case)), *gpu_weights(case))
-
     def launch(self, case: Case) -> Launch:
-        words = (
-            "llama-server",
-            "-m",
-            "MODEL.nvmoe/resident.gguf",
-            *context_words(case),
-            "-ngl",
-            "99",
-            *self.serving_words(case, maps=False),
-        )
-        return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})
+        words = ("-m", "MODEL.nvmoe/resident.gguf", *context_words(case), "-ngl", "99")
+        serving = self.serving_words(case, maps=False)
+        return Launch(("llama-server", *words, *serving), {"NVMOE_CACHE_MB": str(self.cache_mib)})
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:

@@ -9,12 +9,11 @@ from typing import Self
 import numpy as np
 
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, Plan
+from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
@@ -55,7 +54,7 @@ class Qvac(UploadedMisses, program="qvac"):
             replace(of_rule, cpu_layers=count)
             for count in range(min(case.model.layers) + 1, max(case.model.layers) + 2)
         )
-        fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
+        fits = next((one for one in cut if one.left_bytes(case) >= one.held_bytes(case)), None)
         return fits or super().sized(case)
 
     def least_mib(self, case: Case) -> int:
@@ -66,17 +65,18 @@ class Qvac(UploadedMisses, program="qvac"):
         routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * case.expert_bytes
         return -(-routed_bytes // MIB)
 
-    def cache_bytes(self, case: Case) -> int:
-        return self._slots_bytes(case) + self.reserved * case.expert_bytes
+    def held_bytes(self, case: Case) -> int:
+        return self.slots_bytes(case) + self.reserved * case.expert_bytes
 
-    def _slots_bytes(self, case: Case) -> int:
-        """Bytes of the slots that experts get."""
+    def slots_bytes(self, case: Case) -> int:
         slots_bytes = self.chosen * MIB - self.reserved * case.expert_bytes
         return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
 
-    def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self._slots_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
-        return Plan(setup, CopiedFromFile(pinned=self.loads_whole(case)), self.adapted(case.machine))
+    def policy(self, case: Case) -> Lru:
+        return Lru(stamp="hits-first")
+
+    def execution(self, case: Case) -> CopiedFromFile:
+        return CopiedFromFile(pinned=self.loads_whole(case))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         placed = self.placed_calls(workload.trace)

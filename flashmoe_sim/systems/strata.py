@@ -14,26 +14,14 @@ from flashmoe_sim.drafts import MTP, Drafts, given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    HALF,
-    Case,
-    Launch,
-    Plan,
-    Share,
-    System,
-    gpu_left,
-    gpu_weights,
-    halved,
-    largest_expert_bytes,
-    no_room,
-)
+from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, largest_expert_bytes, no_room
 from flashmoe_sim.systems.execution import SharedMisses
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.profiles import learning
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.routed import batched
@@ -52,7 +40,7 @@ FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strata(System, program="strata"):
+class Strata(GpuCache, program="strata"):
     """A profile's most used experts are on the GPU, and every four windows a few are exchanged for experts used more.
     The CPU computes misses, of which the GPU takes a share over the link.
 
@@ -87,12 +75,11 @@ class Strata(System, program="strata"):
     def _most(self, case: Case) -> int:
         return min(max(gpu_left(case) - RESERVE_BYTES, 0) // case.expert_bytes, case.all_experts)
 
-    def plan(self, case: Case) -> Plan:
-        machine = self.adapted(case.machine)
-        policy = BoundedSwaps(every=self.every or 1, swaps=self.swaps if self.every else 0)
-        setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic")
-        share = round(WHOLE * self._share(case))
-        return Plan(setup, SharedMisses(copy_from_tokens=SHORT_READ + 1, share=share), machine)
+    def policy(self, case: Case) -> BoundedSwaps:
+        return BoundedSwaps(every=self.every or 1, swaps=self.swaps if self.every else 0)
+
+    def execution(self, case: Case) -> SharedMisses:
+        return SharedMisses(copy_from_tokens=SHORT_READ + 1, share=round(WHOLE * self._share(case)))
 
     def _share(self, case: Case) -> float:
         if self.pcie_share is not None:
@@ -103,7 +90,7 @@ class Strata(System, program="strata"):
             return FULL_SHARE
         return 0.0 if gb_s < SLOW_GB_S else min(max(FULL_SHARE * gb_s / FULL_GB_S, LEAST_SHARE), FULL_SHARE)
 
-    def _cache_bytes(self, case: Case) -> int:
+    def held_bytes(self, case: Case) -> int:
         return min(self.chosen * case.expert_bytes, case.model.routed_bytes)
 
     def attended(self, model: ModelGeometry) -> int:
@@ -135,13 +122,6 @@ class Strata(System, program="strata"):
         lent = np.where(tokens > SHORT_READ, np.rint(share * found.stream.hits), 0).astype(np.int32)
         stream = replace(found.stream, hits=found.stream.hits - lent, misses=found.stream.misses + lent)
         return replace(found, stream=stream)
-
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        return (
-            Share("experts on the GPU", "gpu", self._cache_bytes(case)),
-            *gpu_weights(case, copies=False),
-            Share("experts", "ram", case.model.routed_bytes),
-        )
 
     def launch(self, case: Case) -> Launch:
         words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]

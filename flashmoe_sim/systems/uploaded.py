@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
-from flashmoe_sim.systems.base import Case, Launch, Share, System, gpu_weights, halved, llama_words, no_room
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.systems.base import Case, Launch, Share, halved, llama_words, no_room
+from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.split import besides, of_other_gpus, room_of_each
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True, kw_only=True)
-class UploadedMisses(System):
+class UploadedMisses(GpuCache):
     """The experts used last are in slots on the GPUs; misses are uploaded from RAM.
 
     reserved: slots that no expert gets.
@@ -28,7 +30,8 @@ class UploadedMisses(System):
     misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
     limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
-    own_gpu: ClassVar[bool | None] = True
+    held: ClassVar[str] = "cached experts"
+    shared: ClassVar[bool] = True
     by_faults: ClassVar[bool] = True
     reserved: ClassVar[int] = 1
 
@@ -68,8 +71,11 @@ class UploadedMisses(System):
         """A cache for all experts in RAM."""
 
     @abstractmethod
-    def cache_bytes(self, case: Case) -> int:
-        """Bytes of all slots."""
+    def slots_bytes(self, case: Case) -> int:
+        """Bytes of the slots that experts get."""
+
+    def bank(self, case: Case) -> Bank:
+        return Bank(budget_bytes=self.slots_bytes(case))
 
     def left_bytes(self, case: Case) -> int:
         """GPU memory for the cache: each GPU holds its layers and as much of the cache as the others."""
@@ -88,15 +94,14 @@ class UploadedMisses(System):
         return np.isin(trace.layer, [layer for layer in trace.layers if not self.in_ram(layer)])
 
     def memory(self, case: Case) -> tuple[Share, ...]:
+        cached, *others = super().memory(case)
         placed_bytes = self.placed_bytes(case)
         placed = (Share("experts of whole layers", "gpu", placed_bytes),) if placed_bytes else ()
-        return (
-            Share("cached experts", "gpu", self.cache_bytes(case)),
-            *placed,
-            *gpu_weights(case),
-            *of_other_gpus(case, besides(case)),
-            Share("experts", "mapped", case.model.routed_bytes - placed_bytes),
-        )
+        return (cached, *placed, *others)
+
+    def beside(self, case: Case) -> tuple[Share, ...]:
+        in_ram = Share(self.others, "mapped", case.model.routed_bytes - self.placed_bytes(case))
+        return (*of_other_gpus(case, besides(case)), in_ram)
 
     def launch(self, case: Case) -> Launch:
         in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))

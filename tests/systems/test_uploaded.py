@@ -177,9 +177,9 @@ def test_layers_of_one_layout_share_a_bank_and_banks_share_the_cache_by_their_by
     system, case = Cached(cache_mib=1100), _case(model=MIXED)
     assert [(group.layers, system.slots(group, MIXED)) for group in system.groups(MIXED)] == [((0, 2), 4), ((1, 3), 4)]
     assert system.slots_bytes(case) == 4 * 220 * MIB
-    assert system.cache_bytes(case) == 5 * 220 * MIB
+    assert system.held_bytes(case) == 5 * 220 * MIB
     # One MiB less does not hold five of either.
-    assert Cached(cache_mib=1099).cache_bytes(case) == 4 * 220 * MIB
+    assert Cached(cache_mib=1099).held_bytes(case) == 4 * 220 * MIB
     # Each group has four slots of its own: what layer 1 uses does not evict from layer 0.
     calls: list[Call] = [(0, [0, 1], 1), (1, [0, 1], 1), (1, [2, 3], 1), (1, [4, 5], 1), (0, [0, 1], 1), (2, [0, 1], 1)]
     assert misses_of(replayed_by(system, [*calls, (0, [0, 1], 1)], case)) == [2, 2, 2, 2, 0, 2, 0]
@@ -202,7 +202,7 @@ def test_a_bank_for_fewer_experts_than_those_of_a_token_is_left_out() -> None:
     model = ModelGeometry("left-out", layers, 2, "tests", arch="qwen35moe", dense_bytes=GIB)
     system, case = Cached(cache_mib=1900), _case(model=model)
     assert [system.slots(group, model) for group in system.groups(model)] == [5, 0]
-    assert system.cache_bytes(case) == 6 * 300 * MIB
+    assert system.held_bytes(case) == 6 * 300 * MIB
     calls: list[Call] = [(layer, [0, 1] if layer in (0, 3) else [layer], 1) for layer in (0, 1, 2, 3)] * 2
     found = replayed_by(system, calls, case)
     assert misses_of(found) == [2, 1, 1, 2, 0, 0, 0, 2]
