@@ -21,14 +21,14 @@ from flashmoe_sim.systems.base import LLAMA_CPP
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
-from flashmoe_sim.tune.buy import Advice, NextBetter
+from flashmoe_sim.tune.buy import Advice
+from flashmoe_sim.tune.change import MOST_REFS, Changed
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
-from flashmoe_sim.tune.levers import SMALLEST_GAIN, Lever, named
+from flashmoe_sim.tune.levers import SMALLEST_GAIN, named
 from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
-from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.smaller import token_bytes
 from flashmoe_sim.tune.speeds import prompt_speed, speed
 
@@ -168,8 +168,8 @@ def _new_words(found: Recommendation, one: Compared) -> list[str]:
     """What words in capitals stand for, of those that no command above this one has."""
     assert one.launch is not None
     known = {**meanings_of(found)}
-    if found.smaller is not None and found.smaller.best is not one and found.smaller.best.launch is not None:
-        known |= placeholders(found.smaller.best.launch)
+    if found.smaller is not None and found.smaller.after is not one and found.smaller.after.launch is not None:
+        known |= placeholders(found.smaller.after.launch)
     return [f"{word}: {meaning}." for word, meaning in sorted(placeholders(one.launch).items()) if word not in known]
 
 
@@ -196,15 +196,15 @@ def meanings_of(found: Recommendation) -> dict[str, str]:
 def _smaller(found: Recommendation) -> list[Part]:
     """A smaller file that is much faster, with its command."""
     less = found.smaller
-    if less is None or less.best.launch is None:
+    if less is None or less.after.launch is None:
         return []
-    size_gb = file_bytes(named_model(less.name)) / 1e9
-    found_where = "" if is_listed(less.name) else " if you find it published,"
+    size_gb = file_bytes(named_model(less.change)) / 1e9
+    found_where = "" if is_listed(less.change) else " if you find it published,"
     sentence = (
-        f"A smaller file of {size_gb:,.1f} GB, --model {less.name},{found_where} changes the text and runs "
-        f"{less.times:.1f} times as fast, with {less.best.system.title}: {speed(less.best)}:"
+        f"A smaller file of {size_gb:,.1f} GB, --model {less.change},{found_where} changes the text and runs "
+        f"{less.times:.1f} times as fast, with {less.after.system.title}: {speed(less.after)}:"
     )
-    return [sentence, Command(less.best.launch.line), *where_from(found, less.best), *_new_words(found, less.best)]
+    return [sentence, Command(less.after.launch.line), *where_from(found, less.after), *_new_words(found, less.after)]
 
 
 def _larger(found: Recommendation) -> str:
@@ -212,12 +212,12 @@ def _larger(found: Recommendation) -> str:
     more = found.larger
     if more is None:
         return ""
-    other, own = named_model(more.name), found.case.model
+    other, own = named_model(more.change), found.case.model
     why = f"this CPU computes {other.quant.upper()} faster than {own.quant.upper()}"
     if (reads := token_bytes(other)) < token_bytes(own):
         why = f"a token reads {reads / 1e9:.2f} GB of it and {token_bytes(own) / 1e9:.2f} GB of {own.quant.upper()}"
     return (
-        f"A larger file is faster: {more.name}, of {file_bytes(other) / 1e9:,.1f} GB, runs {more.times:.2f} times as "
+        f"A larger file is faster: {more.change}, of {file_bytes(other) / 1e9:,.1f} GB, runs {more.times:.2f} times as "
         f"fast with the same engine, since {why}."
     )
 
@@ -547,15 +547,14 @@ def what_to_buy(found: Recommendation) -> Section:
     bought = found.bought
     if bought is None:
         return Section("", ())
-    rows = bought.bought if isinstance(bought, Advice) else bought.rows
+    rows, for_target, now = bought.rows, bought.target_tok_s is not None, bought.present.tok_s
     parts: list[str | Table | Command] = []
     if bought.sentence:
         parts.append(bought.sentence)
-    if isinstance(bought, NextBetter):
+    if not for_target:
         parts += filter(None, (bought.if_used, _without_a_price(bought, found.levers)))
     if rows:
-        shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
-        now = bought.present.tok_s
+        shown = rows[:BOUGHT] if for_target else rows
         columns: list[Column] = [
             ("other parts", "left", lambda one: ", ".join(one.changes)),
             ("tok/s", "right", lambda one: three(one.found.tok_s or 0.0)),
@@ -567,16 +566,15 @@ def what_to_buy(found: Recommendation) -> Section:
         parts.append(table(columns, shown))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
-        if isinstance(bought, Advice) and any("gpu" in one.kinds for one in shown):
+        if for_target and any("gpu" in one.kinds for one in shown):
             parts.append("A card stands for all better ones of its maker and generation, which are enough, too.")
-    if bought.prices is not None and bought.prices.at_launch and not (isinstance(bought, Advice) and bought.enough):
+    if bought.prices is not None and bought.prices.at_launch and not bought.enough:
         parts.append(AT_LAUNCH)
-    if isinstance(bought, NextBetter) and bought.useless and bought.prices is None:
+    if bought.useless and bought.prices is None:
         kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
         parts.append(f"No better {kinds} gains 3% or more.")
-    now = bought.present.tok_s or 0.0
     for one in rows:
-        if one.found.tok_s is not None and one.found.tok_s < now:
+        if one.found.tok_s is not None and one.found.tok_s < (now or 0.0):
             parts.append(
                 f"{one.changes[0]} run {one.found.system.spec}: caches of experts are modelled for one GPU, and two "
                 "that share the layers are slower than one with a cache."
@@ -587,7 +585,7 @@ def what_to_buy(found: Recommendation) -> Section:
     return Section("What to buy", tuple(parts))
 
 
-def _without_a_price(bought: NextBetter, levers: Sequence[Lever]) -> str:
+def _without_a_price(bought: Advice, levers: Sequence[Changed]) -> str:
     """A larger memory that gives more than all parts within the budget; empty if there is none."""
     if bought.prices is None or bought.prices.budget is None:
         return ""

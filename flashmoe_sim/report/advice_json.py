@@ -7,7 +7,8 @@ from typing import Any
 
 from flashmoe_sim.io.today import today
 from flashmoe_sim.systems.compare import Compared
-from flashmoe_sim.tune.buy import Advice, NextBetter
+from flashmoe_sim.tune.buy import Advice
+from flashmoe_sim.tune.change import Changed
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.proof import proof
@@ -30,6 +31,9 @@ def document(found: Recommendation) -> dict[str, Any]:
             "published_speeds": shown.rows,
             "anybody_can_install": shown.common,
         }
+
+    def of_model(one: Changed | None) -> dict[str, Any] | None:
+        return None if one is None else {"model": one.change, **(row(one.after) or {})}
 
     def faster_in(one: Searched) -> float | None:
         """The share of draws in which it is faster than the best; None for the best and for what is not timed."""
@@ -70,8 +74,8 @@ def document(found: Recommendation) -> dict[str, Any]:
         },
         "transfers": [one.as_row() for one in found.transfers],
         "cache_pays": None if found.cache_pays is None else found.cache_pays.as_row(),
-        "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
-        "larger": None if found.larger is None else {"model": found.larger.name, **(row(found.larger.best) or {})},
+        "smaller": of_model(found.smaller),
+        "larger": of_model(found.larger),
         "kv_types": None
         if (kinds := found.kv_types) is None
         else {
@@ -89,21 +93,19 @@ def document(found: Recommendation) -> dict[str, Any]:
     }
 
 
-def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
+def _bought_json(bought: Advice | None) -> dict[str, Any] | None:
     if bought is None:
         return None
-    rows = bought.bought if isinstance(bought, Advice) else bought.rows
-    advice = bought if isinstance(bought, Advice) else None
     return {
         "present": bought.present.as_row(),
         "sentence": bought.sentence or None,
         "budget": None if bought.prices is None else bought.prices.budget,
         "prices_at_launch": bought.prices is not None and bought.prices.at_launch,
-        "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
-        "useless": [] if isinstance(bought, Advice) else list(bought.useless),
-        "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
-        "rows": [one.as_row() for one in rows],
-        "used": bought.used.as_row() if isinstance(bought, NextBetter) and bought.used else None,
+        "fastest": bought.fastest.as_row() if bought.fastest else None,
+        "useless": list(bought.useless),
+        "target_tok_s": bought.target_tok_s,
+        "rows": [one.as_row() for one in bought.rows],
+        "used": bought.used.as_row() if bought.used else None,
         "note": bought.note or None,
         "machines": bought.n_machines,
         "evaluations": bought.evaluations,

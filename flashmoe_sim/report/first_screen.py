@@ -20,7 +20,8 @@ from flashmoe_sim.report import advice
 from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import listed
-from flashmoe_sim.tune.levers import Lever, named
+from flashmoe_sim.tune.change import Changed
+from flashmoe_sim.tune.levers import named
 from flashmoe_sim.tune.others import OnOneComputer, nearest
 from flashmoe_sim.tune.proof import count
 from flashmoe_sim.tune.recommend import Recommendation
@@ -272,7 +273,7 @@ def _limit(found: Recommendation) -> str:
     return f"of a token's time {', '.join(shares[:LIMITS])}" if shares else ""
 
 
-def helps_of(found: Recommendation) -> list[tuple[str, Lever]]:
+def helps_of(found: Recommendation) -> list[tuple[str, Changed]]:
     """Changes of the computer that bring most, in words."""
     return [(_IN_BRACKETS.sub("", one.change), one) for one in named(found.levers)[:HELPS]]
 
@@ -354,6 +355,6 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
         yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}")
     elif plain is not None and plain.launch is not None:
         yield _command("Or", plain.launch.line)
-    if less is not None and less.best.launch is not None:
-        size_gb = file_bytes(named_model(less.name)) / 1e9
-        yield _item("Or", f"{less.name}, of {size_gb:,.1f} GB, which changes the text: {_brief(less.best)}")
+    if less is not None and less.after.launch is not None:
+        size_gb = file_bytes(named_model(less.change)) / 1e9
+        yield _item("Or", f"{less.change}, of {size_gb:,.1f} GB, which changes the text: {_brief(less.after)}")

@@ -11,12 +11,12 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.placed import PlacedLayers
+from flashmoe_sim.tune.change import TRIED_REFS, at_own_size
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import wins
 from flashmoe_sim.tune.search import stretch
 
 WEIGHED = ("f16", "q8_0", "q4_0")  # every build of llama.cpp has kernels of flash attention for these, both alike
-TRIED_REFS = 100_000  # references of the stretch on which a system is first tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +106,7 @@ def _fastest(
     """
     part, ran = stretch(workload, TRIED_REFS), []
     for system in systems:
-        try:
-            sized = system if system.size_given else system.sized(case)
-        except BadInput:
-            continue
-        one = at_setting(part, case, sized, interval=False, prompt_tokens=objective.prompt_tokens)
+        one = at_own_size(part, case, system, prompt_tokens=objective.prompt_tokens)
         if objective.seconds(one) is not None and (best.tight or not one.tight):
             ran.append(one)
     return min(ran, key=lambda one: objective.seconds(one) or 0.0).system if ran else None

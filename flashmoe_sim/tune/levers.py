@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
@@ -13,8 +11,7 @@ from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.systems.compare import Compared
-from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.change import Changed, WhatIf
 
 RAM_GIB = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
@@ -38,73 +35,30 @@ RATES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Lever:
-    """One change of a machine, and the recommended system before and after it.
-
-    after: without its interval if an answer does not name the change. again: times it with its interval.
-    """
-
-    change: str
-    before: Compared
-    after: Compared
-    again: Callable[[], Compared]
-
-    @cached_property
-    def sure(self) -> Compared:
-        """`after` with its interval."""
-        return self.after if self.after.sure or self.after.tok_s is None else self.again()
-
-    @property
-    def gain(self) -> float:
-        """The gain in speed, 0.1 for 10%; infinite if nothing runs before."""
-        if self.after.tok_s is None:
-            return 0.0
-        return self.after.tok_s / self.before.tok_s - 1 if self.before.tok_s else float("inf")
-
-    @property
-    def memory(self) -> str:
-        """The memory of another size, as `GiB of RAM instead of 32`; empty if it is no change of a size."""
-        size, _, rest = self.change.partition(" ")
-        return rest if size.isdecimal() else ""
-
-    def as_row(self) -> dict[str, Any]:
-        return {
-            "change": self.change,
-            "setting": self.after.system.spec,
-            "tok_s": self.after.tok_s,
-            "tok_s_lo": self.sure.tok_s_lo,
-            "tok_s_hi": self.sure.tok_s_hi,
-            "before_tok_s": self.before.tok_s,
-            "gain": self.gain,
-        }
-
-
-def levers(resizer: Resizer, *, progress: Callable[[int, int], None] | None = None) -> list[Lever]:
+def levers(what_if: WhatIf, *, progress: Callable[[int, int], None] | None = None) -> list[Changed]:
     """The gain of every change of `changed_machines`, the largest first; of sizes with one speed only the smallest.
 
     Raises BadInput if none of them runs on the machine as it is.
     """
-    machines, before = changed_machines(resizer.case.machine), resizer.now
-    if before.tok_s is None:
-        raise Unsupported(f"{resizer.case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
+    machines, now = changed_machines(what_if.case.machine), what_if.now
+    if now.tok_s is None:
+        raise Unsupported(f"{what_if.case.machine.name}: {now.system.spec} does not run there: {now.why_not}")
     found = []
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:
             progress(number, len(machines))
-        after = resizer.fastest(machine)
-        found.append(Lever(change, before, after, resizer.later(after, machine)))
+        found.append(what_if.changed(change, machine))
     found = sorted(_without_idle_sizes(found), key=lambda one: -one.gain)
-    sure = [replace(one, after=resizer.sure(one.after, machines[one.change])) for one in named(found)]
+    sure = [replace(one, after=what_if.sure(one.after, machines[one.change])) for one in named(found)]
     return [*sure, *found[len(sure) :]]
 
 
-def named(found: Sequence[Lever]) -> list[Lever]:
+def named(found: Sequence[Changed]) -> list[Changed]:
     """The changes that an answer names, of those with the largest gains first."""
     return [one for one in found if one.gain >= SMALLEST_GAIN][:NAMED]
 
 
-def _without_idle_sizes(found: Sequence[Lever]) -> list[Lever]:
+def _without_idle_sizes(found: Sequence[Changed]) -> list[Changed]:
     """Without sizes of a memory that are no faster than a smaller size, which comes before them."""
     return [
         one

@@ -26,19 +26,18 @@ from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
-from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
+from flashmoe_sim.tune.buy import Advice, Stock, buy
+from flashmoe_sim.tune.change import Changed, WhatIf
 from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.kv_types import KvTypes, other_types
-from flashmoe_sim.tune.levers import Lever, levers
+from flashmoe_sim.tune.levers import levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
-from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.search import Searched, SearchResult, search
-from flashmoe_sim.tune.smaller import Smaller, faster_when_larger, faster_when_smaller
+from flashmoe_sim.tune.smaller import faster_when_larger, faster_when_smaller
 from flashmoe_sim.tune.speeds import speed
-from flashmoe_sim.tune.stock import Stock
 
 if TYPE_CHECKING:
     import polars
@@ -96,19 +95,19 @@ class Recommendation(InNotebook):
     main_line: Searched | None
     sizes: Sizes | None
     fewer: tuple[Compared, ...]
-    levers: tuple[Lever, ...]
+    levers: tuple[Changed, ...]
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
-    smaller: Smaller | None
+    smaller: Changed | None
     filled: Compared | None
     undrafted: Compared | None
     otherwise_seated: Compared | None
     cache_pays: CachePays | None
     kv_types: KvTypes | None
-    bought: Advice | NextBetter | None
+    bought: Advice | None
     borrowed: bool
     notes: tuple[str, ...] = ()
-    larger: Smaller | None = None
+    larger: Changed | None = None
 
     @property
     def heading(self) -> str:
@@ -232,11 +231,8 @@ class Purchase:
     target_tok_s: float | None = None
     prices: Prices | None = None
 
-    def found(self, resizer: Resizer, progress: Callable[[int, int], None] | None) -> Advice | NextBetter:
-        stock = Stock(resizer, self.parts, self.prices)
-        if self.target_tok_s is None:
-            return next_better(stock, progress=progress)
-        return buy(stock, self.target_tok_s, progress=progress)
+    def found(self, what_if: WhatIf, progress: Callable[[int, int], None] | None) -> Advice:
+        return buy(Stock(what_if, self.parts, self.prices), self.target_tok_s, progress=progress)
 
 
 def recommend(
@@ -277,8 +273,8 @@ def recommend(
             else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens, replays=replays)
         )
 
-    def resized(candidates: Sequence[System]) -> Resizer:
-        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed, replays=replays)
+    def what_if(candidates: Sequence[System]) -> WhatIf:
+        return WhatIf(workload, case, candidates, now=best.best, borrowed=borrowed, replays=replays)
 
     return Recommendation(
         case,
@@ -288,7 +284,7 @@ def recommend(
         None if best.best.system.common else _searched(found, plain),
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
-        tuple(levers(resized([best.best.system]), progress=progress)),
+        tuple(levers(what_if([best.best.system]), progress=progress)),
         None
         if borrowed or len(best.tried) < 2
         else converged(workload, case, best.tried, objective=found.objective, progress=progress),
@@ -301,7 +297,7 @@ def recommend(
         otherwise_seated(workload, case, best.best, borrowed=borrowed, replays=replays),
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
         other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
-        None if purchase is None else purchase.found(resized(systems), progress),
+        None if purchase is None else purchase.found(what_if(systems), progress),
         borrowed,
         larger=None if objective.goal == "prompt" else faster_when_larger(workload, case, best.best),
     )

@@ -23,10 +23,10 @@ from flashmoe_sim.systems.compare import Compared, Replays, at_setting
 from flashmoe_sim.systems.fits import why_none_fits
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth import synthesize
+from flashmoe_sim.tune.change import TRIED_REFS, at_own_size
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, pick
 from flashmoe_sim.tune.search import WORTH, stretch
-from flashmoe_sim.tune.smaller import TRIED_REFS
 
 # Files that people download, beside a model's default one. Smaller ones change the text more, larger ones hardly less.
 USUAL = ("q8_0", "q6_k", "q5_k_m", "ud-q4_k_xl", "q4_k_m", "q3_k_m", "ud-q2_k_xl", "q2_k")
@@ -285,10 +285,7 @@ def _at_own_sizes(
     for system in systems:
         if system.behind in ran:
             continue
-        try:
-            found = at_setting(workload, case, system.sized(case), interval=False, replays=replays)
-        except BadInput as error:
-            found = Compared.refused(system, error)
+        found = at_own_size(workload, case, system, replays=replays)
         if found.tok_s is not None:
             ran.add(system.name)
         yield found

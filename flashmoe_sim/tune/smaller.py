@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import fewest_bits, file_bytes, named_model, quantizations, smaller
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.placed import PlacedLayers
+from flashmoe_sim.tune.change import TRIED_REFS, Changed, at_own_size
 from flashmoe_sim.tune.search import stretch
 
 MUCH = 1.5
-TRIED_REFS = 100_000  # references of the stretch on which a quantization is first tried
-
-
-@dataclass(frozen=True, eq=False)
-class Smaller:
-    """Another quantization, such as a smaller one, with which the model runs faster, but writes another text.
-
-    name: of the model, as after --model. best: what runs it, with its speed. times: how many times as fast.
-    """
-
-    name: str
-    best: Compared
-    times: float
 
 
 def faster_when_smaller(
     workload: Workload, case: Case, systems: Sequence[System], best: Compared, *, borrowed: bool = False
-) -> Smaller | None:
+) -> Changed | None:
     """The largest smaller quantization that decodes at least MUCH times as fast as `best`; None if there is none.
 
     A still smaller one is taken instead if it is again MUCH times as fast, say because it is all on the GPU.
@@ -60,16 +47,17 @@ def faster_when_smaller(
         there = replace(case, model=model)
         routed = replace(part, geometry=model)
         for system in order:
-            if (tried := _tried(routed, there, system)) is None or not _gains(tried, least):
+            tried = at_own_size(routed, there, system)
+            if not _gains(tried, least):
                 continue
             sure = at_setting(replace(workload, geometry=model), there, tried.system, borrowed=borrowed)
             if _gains(sure, least):
-                least, found = sure, Smaller(name, sure, (sure.tok_s or 0.0) / best.tok_s)
+                least, found = sure, Changed(name, best, sure)
                 break
     return found
 
 
-def faster_when_larger(workload: Workload, case: Case, best: Compared) -> Smaller | None:
+def faster_when_larger(workload: Workload, case: Case, best: Compared) -> Changed | None:
     """The smallest listed file that is larger, and yet faster with the engine of `best`; None if there is none.
 
     That is so where a token reads more of the smaller file, since it has more bits outside the experts, or where the
@@ -83,12 +71,10 @@ def faster_when_larger(workload: Workload, case: Case, best: Compared) -> Smalle
         less = token_bytes(model) < own_bytes or _cpu_s(there, best.system.engine) < own_s
         if file_bytes(model) <= file_bytes(case.model) or model.format != case.model.format or not less:
             continue
-        here = here or _tried(part, case, best.system.unsized)
-        found = _tried(part.of_file(model), there, best.system.unsized)
-        if here is None or found is None or here.tok_s is None or found.tok_s is None:
-            continue
-        if (times := found.tok_s / here.tok_s) > 1 + NEAR:
-            return Smaller(model.name, found, times)
+        here = here or at_own_size(part, case, best.system.unsized)
+        found = Changed(model.name, here, at_own_size(part.of_file(model), there, best.system.unsized))
+        if here.tok_s is not None and found.times > 1 + NEAR:
+            return found
     return None
 
 
@@ -112,15 +98,6 @@ def _fits(case: Case, name: str) -> bool:
         return True
     memory = case.ram_bytes + (case.gpu_bytes if own_memory(case.machine) else 0)
     return file_bytes(named_model(name) if name else case.model) <= memory
-
-
-def _tried(workload: Workload, case: Case, system: System) -> Compared | None:
-    """The system at its own size, without its interval; None if nothing fits."""
-    try:
-        chosen = system if system.size_given else system.sized(case)
-    except BadInput:
-        return None
-    return at_setting(workload, case, chosen, interval=False)
 
 
 def _gains(found: Compared, best: Compared) -> bool:

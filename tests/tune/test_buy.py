@@ -23,13 +23,12 @@ from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.tune import stock as stock_module
-from flashmoe_sim.tune.buy import Advice, buy, next_better
+from flashmoe_sim.tune import buy as buy_module
+from flashmoe_sim.tune.buy import Advice, Stock, at_least, buy, least
+from flashmoe_sim.tune.change import WhatIf
 from flashmoe_sim.tune.many import over_machines, over_models
 from flashmoe_sim.tune.recommend import recommend
-from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import OtherPart, changes, note_on, parts_of
-from flashmoe_sim.tune.stock import Stock, at_least, least
 from tests.systems.cases import model, workload
 
 LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts
@@ -45,7 +44,7 @@ TINY = {
 
 def a_stock(systems: list[System] | None = None, machine: str = DESKTOP) -> Stock:
     parts = parts_of(machine)
-    return Stock(Resizer(OF_LARGE, Case(LARGE, compose_parts(parts)), systems or SYSTEMS), parts)
+    return Stock(WhatIf(OF_LARGE, Case(LARGE, compose_parts(parts)), systems or SYSTEMS), parts)
 
 
 def bought(target_tok_s: float, systems: list[System] | None = None, machine: str = DESKTOP) -> Advice:
@@ -54,7 +53,7 @@ def bought(target_tok_s: float, systems: list[System] | None = None, machine: st
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stock_module, "changes", lambda parts: TINY)
+    monkeypatch.setattr(buy_module, "changes", lambda parts: TINY)
 
 
 def every_speed(stock: Stock, number: int) -> dict[tuple[OtherPart, ...], float]:
@@ -67,12 +66,12 @@ def every_speed(stock: Stock, number: int) -> dict[tuple[OtherPart, ...], float]
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_fewest_changes_are_those_of_an_exhaustive_search(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_speed = "flashmoe_sim.tune.resize.first"  # two changes are wanted, and proof of a streamed bank there is not
+    by_speed = "flashmoe_sim.tune.change.first"  # two changes are wanted, and proof of a streamed bank there is not
     monkeypatch.setattr(by_speed, lambda each, case, objective: max(each, key=lambda one: one.tok_s or 0.0))
     systems: list[System] = [Cpu(), SlotBank()]
     stock = a_stock(systems)
     speeds = every_speed(stock, number)
-    fewer = every_speed(stock, number - 1) if number > 1 else {(): stock.present().tok_s or 0.0}
+    fewer = every_speed(stock, number - 1) if number > 1 else {(): stock.what_if.now.tok_s or 0.0}
     target = (max(fewer.values()) + max(speeds.values())) / 2
     assert max(fewer.values()) < target
     reaching = [one for one, speed in speeds.items() if speed >= target]
@@ -81,10 +80,10 @@ def test_the_fewest_changes_are_those_of_an_exhaustive_search(number: int, monke
     strictly = better & ~better.T & np.array([[a == b for b in lines] for a in lines])
     wanted = {" + ".join(stock.parts_with(one).names) for i, one in enumerate(reaching) if not strictly[i].any()}
     found = bought(target, systems)
-    assert {" + ".join(one.parts.names) for one in found.bought} == wanted
-    assert all(len(one.kinds) == len(set(one.kinds)) == len(one.changes) == number for one in found.bought)
-    assert all((one.found.tok_s or 0.0) >= target for one in found.bought)
-    order = [one.order for one in found.bought]
+    assert {" + ".join(one.parts.names) for one in found.rows} == wanted
+    assert all(len(one.kinds) == len(set(one.kinds)) == len(one.changes) == number for one in found.rows)
+    assert all((one.found.tok_s or 0.0) >= target for one in found.rows)
+    order = [one.order for one in found.rows]
     assert order == sorted(order)
     assert found.fastest is None
 
@@ -105,7 +104,7 @@ def test_a_card_that_holds_everything_is_one_change() -> None:
     larger = compose_parts(OtherPart("gpu", "rtx-4060-ti-16gb").made(parts))
     speed = at_setting(OF_LARGE, Case(LARGE, larger), AllGpu()).tok_s
     found = bought(0.99 * speed)
-    (one,) = found.bought
+    (one,) = found.rows
     assert one.changes == ("NVIDIA GeForce RTX 4060 Ti 16 GB",)
     assert (one.found.system, one.found.tok_s) == (AllGpu(), speed)
     assert one.as_row()["machine"].startswith("rtx-4060-ti-16gb + ryzen-5600")
@@ -116,7 +115,7 @@ def test_a_card_that_holds_everything_is_one_change() -> None:
 def test_a_speed_that_nothing_reaches() -> None:
     stock = a_stock()
     found = bought(1e6)
-    assert found.bought == ()
+    assert found.rows == ()
     every = every_speed(stock, 1) | every_speed(stock, 2) | every_speed(stock, 3)
     assert found.fastest.found.tok_s == pytest.approx(max(every.values()), rel=NEAR)
     assert found.sentence.startswith("Nothing in the catalogue reaches 1,000,000 tok/s; the fastest is")
@@ -125,7 +124,7 @@ def test_a_speed_that_nothing_reaches() -> None:
 def test_only_the_best_card_is_asked_for_a_speed_that_nothing_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the best of each generation."""
     cards = [OtherPart("gpu", name) for name in ("rtx-3060", "rtx-4060-ti-16gb", "rtx-5090")]
-    monkeypatch.setattr(stock_module, "changes", lambda parts: {"gpu": cards})
+    monkeypatch.setattr(buy_module, "changes", lambda parts: {"gpu": cards})
     stock = a_stock()
     assert stock.least_reaching(stock.sets(1, stock.options), 1e6, None) == []
     assert list(stock.tried) == [(cards[-1],)]
@@ -134,7 +133,7 @@ def test_only_the_best_card_is_asked_for_a_speed_that_nothing_reaches(monkeypatc
 def test_nothing_to_buy_below_the_present_speed() -> None:
     now = bought(0.001)
     assert now.enough
-    assert (now.bought, now.fastest, now.n_machines) == ((), None, 0)
+    assert (now.rows, now.fastest, now.n_machines) == ((), None, 0)
     assert now.sentence.startswith("For 0.001 tok/s there is nothing to buy: the machine has")
     assert now.present.tok_s is not None
     assert "it may be less" in bought(now.present.tok_s).sentence
@@ -208,7 +207,7 @@ def test_a_processor_with_fewer_cores_is_no_better_one() -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_the_next_better_parts_gain_one_after_another() -> None:
-    found = next_better(a_stock())
+    found = buy(a_stock())
     assert {row.kinds for row in found.rows} | {(kind,) for kind in found.useless} == {(kind,) for kind in TINY}
     for kind in TINY:
         speeds = [row.found.tok_s or 0.0 for row in found.rows if row.kinds == (kind,)]
@@ -227,7 +226,7 @@ def owned() -> tuple[Workload, Case]:
 
 
 def test_the_cards_that_people_buy_are_among_the_next_better(owned: tuple[Workload, Case]) -> None:
-    found = next_better(Stock(Resizer(*owned, [HotCache(), PlacedLayers()]), parts_of(OWNED)))
+    found = buy(Stock(WhatIf(*owned, [HotCache(), PlacedLayers()]), parts_of(OWNED)))
     names = [row.parts.by_kind["gpu"].name for row in found.rows if row.kinds == ("gpu",)]
     assert {"rtx-3090", "rtx-4060-ti-16gb", "rtx-5060-ti-16gb", "rtx-5070-ti", "rtx-5090", "p40"} <= set(names)
     forms = [catalogue()[name].form for name in names]
@@ -239,11 +238,11 @@ def test_the_cards_that_people_buy_are_among_the_next_better(owned: tuple[Worklo
 
 
 def test_a_target_is_reached_by_a_card_of_each_generation(owned: tuple[Workload, Case]) -> None:
-    found = buy(Stock(Resizer(*owned, [HotCache()]), parts_of(OWNED)), 30)
-    names = [row.parts.by_kind["gpu"].name for row in found.bought]
+    found = buy(Stock(WhatIf(*owned, [HotCache()]), parts_of(OWNED)), 30)
+    names = [row.parts.by_kind["gpu"].name for row in found.rows]
     assert "rtx-3090" in names
     assert len({catalogue()[name].compute for name in names if not catalogue()[name].form}) >= 3
-    assert not [row for row in found.bought if row.parts.by_kind["cpu"].form == "laptop"]
+    assert not [row for row in found.rows if row.parts.by_kind["cpu"].form == "laptop"]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -297,10 +296,10 @@ def test_more_ram_is_as_fast_as_the_ram_that_is_guessed_now() -> None:
 def test_what_to_buy_names_what_an_answer_for_that_machine_names_first(owned: tuple[Workload, Case]) -> None:
     of, case = owned
     systems: list[System] = [PlacedLayers(), MoeCache()]
-    resizer, named = Resizer(of, case, systems), set[str]()
+    what_if, named = WhatIf(of, case, systems), set[str]()
     for memory in ("ddr4-2400x2", "ddr4-3200x2", "ddr5-5600x2", "ddr5-6400x2"):
         machine = load_machine(f"rtx-4070 + {memory} + 64GiB + nvme-gen4")
         answer = recommend(of, replace(case, machine=machine), systems)
         named.add(answer.best.best.system.name)
-        assert resizer.fastest(machine).system.name == answer.best.best.system.name
+        assert what_if.fastest(machine).system.name == answer.best.best.system.name
     assert named == {"placed", "moe-cache"}

@@ -14,9 +14,9 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.tune.buy import at_least
+from flashmoe_sim.tune.change import WhatIf
 from flashmoe_sim.tune.levers import changed_machines, levers, named
-from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.stock import at_least
 from tests.systems.cases import machine, model, workload
 
 LARGE = model(layers=range(2, 26), experts=128, top_k=4, arch="gemma4")  # 12 GiB of experts, slots on the GPU
@@ -41,7 +41,7 @@ def quick_but_for_storage() -> Machine:
 
 def test_only_the_storage_helps_where_only_reads_take_time() -> None:
     case = Case(LARGE, quick_but_for_storage())
-    found = levers(Resizer(workload(LARGE), case, [SlotBank(slots=4)]))
+    found = levers(WhatIf(workload(LARGE), case, [SlotBank(slots=4)]))
     first, *others = found
     assert first.change.startswith("storage twice as fast")
     assert first.gain == pytest.approx(1, rel=0.01)  # twice the bytes a second, half the time of each request
@@ -50,7 +50,7 @@ def test_only_the_storage_helps_where_only_reads_take_time() -> None:
 
 def test_a_larger_gpu_that_holds_every_expert() -> None:
     case = Case(LARGE, machine("rtx-3060", gpu_gib=11.2))
-    found = {one.change: one for one in levers(Resizer(workload(LARGE), case, [AllGpu(), SlotBank()]))}
+    found = {one.change: one for one in levers(WhatIf(workload(LARGE), case, [AllGpu(), SlotBank()]))}
     assert next(iter(found)) == "16 GiB of GPU memory instead of 12"
     one = found["16 GiB of GPU memory instead of 12"]
     assert (one.before.system.name, one.after.system.name) == ("slot-bank", "all-gpu")
@@ -63,7 +63,7 @@ def test_a_larger_gpu_that_holds_every_expert() -> None:
 @pytest.mark.parametrize("name", ["rtx-3060", "m4-32", "laptop-ddr4"])
 def test_no_better_machine_is_slower(name: str) -> None:
     case = Case(LARGE, load_machine(name))
-    found = levers(Resizer(workload(LARGE), case, [SlotBank()]))
+    found = levers(WhatIf(workload(LARGE), case, [SlotBank()]))
     assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
     assert found[-1].gain > -1e-9
 
@@ -71,13 +71,13 @@ def test_no_better_machine_is_slower(name: str) -> None:
 def test_only_changes_that_an_answer_names_have_their_interval_computed_at_once() -> None:
     """The others replay again when they are asked, with the same result."""
     case = Case(LARGE, load_machine("rtx-3060"))
-    resizer = Resizer(workload(LARGE), case, [SlotBank()])
-    found = levers(resizer)
+    what_if = WhatIf(workload(LARGE), case, [SlotBank()])
+    found = levers(what_if)
     assert [one.after.sure for one in found] == [one in named(found) for one in found]
     assert 0 < len(named(found)) < len(found)
     machines = changed_machines(case.machine)
     for one in found:
-        again = resizer.sure(one.after, machines[one.change])
+        again = what_if.sure(one.after, machines[one.change])
         assert (one.sure.tok_s, one.sure.tok_s_lo, one.sure.tok_s_hi) == (again.tok_s, again.tok_s_lo, again.tok_s_hi)
         assert one.after.tok_s == again.tok_s
 
@@ -99,7 +99,7 @@ def test_each_change_makes_one_thing_better(name: str) -> None:
 def test_a_larger_size_that_is_no_faster_is_left_out() -> None:
     """With 64 GiB all of the model is in RAM: 96 and 128 GiB would be alike."""
     now = machine("rtx-3060", gpu_gib=11.2, ram_gib=8)
-    found = levers(Resizer(workload(LARGE), Case(LARGE, now), [SlotBank(slots=8)]))
+    found = levers(WhatIf(workload(LARGE), Case(LARGE, now), [SlotBank(slots=8)]))
     sizes = [one.change for one in found if "GiB of RAM" in one.change]
     assert sizes == [one for one in changed_machines(now) if "GiB of RAM" in one][:1]
 
@@ -133,4 +133,4 @@ def test_several_gpus_keep_their_size() -> None:
 
 def test_what_does_not_run_has_no_levers() -> None:
     with pytest.raises(Unsupported, match="rtx-3060: all-gpu does not run there: takes 14"):
-        levers(Resizer(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()]))
+        levers(WhatIf(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()]))

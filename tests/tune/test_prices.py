@@ -15,12 +15,10 @@ from flashmoe_sim.report.advice import _without_a_price
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.placed import PlacedLayers
-from flashmoe_sim.tune.buy import buy, next_better
-from flashmoe_sim.tune.levers import Lever
+from flashmoe_sim.tune.buy import Stock, buy
+from flashmoe_sim.tune.change import Changed, WhatIf
 from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
-from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import OtherPart, changes, parts_of
-from flashmoe_sim.tune.stock import Stock
 from tests.support import refused
 from tests.systems.cases import model, workload
 
@@ -38,7 +36,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def stock(prices: Prices | None = None) -> Stock:
-    return Stock(Resizer(OF_LARGE, CASE, [PlacedLayers()]), DESKTOP, prices)
+    return Stock(WhatIf(OF_LARGE, CASE, [PlacedLayers()]), DESKTOP, prices)
 
 
 def test_what_changes_cost(table: Path) -> None:
@@ -64,7 +62,7 @@ def test_a_second_card_is_one_of_the_same_maker_beside_the_first() -> None:
 
 
 def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
-    found = next_better(stock(read_prices(table, 300)))
+    found = buy(stock(read_prices(table, 300)))
     prices = [row.price for row in found.rows]
     assert prices == sorted(prices)  # type: ignore[type-var]
     assert prices
@@ -72,7 +70,7 @@ def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
     fastest = max(found.rows, key=lambda row: row.found.tok_s or 0.0)
     assert f"Of the parts with a price, for at most 300, the fastest is {fastest.changes[0]}: " in found.sentence
     assert "other changes have no price in the table" in found.note
-    richer = next_better(stock(read_prices(table, 1000)))
+    richer = buy(stock(read_prices(table, 1000)))
     assert {row.changes for row in found.rows} <= {row.changes for row in richer.rows}
 
 
@@ -80,11 +78,11 @@ def test_a_target_within_a_budget(table: Path) -> None:
     def bought(target_tok_s: float, budget: float | None) -> list[tuple[float | None, int]]:
         prices = read_prices(table, budget)
         found = buy(stock(prices), target_tok_s)
-        if not found.bought:
+        if not found.rows:
             assert "Nothing in the catalogue with a price" in found.sentence
-        return [(row.price, len(row.kinds)) for row in found.bought]
+        return [(row.price, len(row.kinds)) for row in found.rows]
 
-    now = next_better(stock()).present.tok_s
+    now = buy(stock()).present.tok_s
     cheap, rich = bought(1.5 * now, 400), bought(1.5 * now, None)
     assert rich
     assert all(price is not None and price <= 400 for price, _ in cheap)
@@ -106,7 +104,7 @@ def test_a_processor_for_other_ram_comes_with_it() -> None:
 
 def test_parts_with_a_price_that_are_no_change_are_named(tmp_path: Path) -> None:
     (tmp_path / "prices.csv").write_text("part,price\nRX 7900 XTX,800\nm4-max + 64GiB,3000\n64GiB,100\ni5-12600k,300\n")
-    found = next_better(stock(read_prices(tmp_path / "prices.csv")))
+    found = buy(stock(read_prices(tmp_path / "prices.csv")))
     assert "m4-max + 64GiB, i5-12600k: not tried, since they do not go with this machine" in found.note
     assert "7900" not in found.note
 
@@ -134,15 +132,15 @@ def test_an_old_card_is_named_that_fits_the_budget_only_used() -> None:
     assert not launch_prices(1000).perhaps_used(OtherPart("gpu", "rtx-4090"), DESKTOP)
     assert not Prices(prices.by_name, 700).perhaps_used(card, DESKTOP), "a table of yours has your prices"
     desktop = parts_of("rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen3")
-    small = Stock(Resizer(OF_LARGE, Case(LARGE, compose_parts(desktop)), [PlacedLayers()]), desktop, prices)
-    found = next_better(small)
+    small = Stock(WhatIf(OF_LARGE, Case(LARGE, compose_parts(desktop)), [PlacedLayers()]), desktop, prices)
+    found = buy(small)
     assert found.used is not None
     assert found.used.price is not None
     assert found.used.price > 700
     assert found.used.found.tok_s > max(row.found.tok_s for row in found.rows)  # type: ignore[operator, type-var]
     begins = "Used, if you find it for at most 700, NVIDIA GeForce RTX 3090"
     assert re.fullmatch(rf"{begins}.* gives more: .*; it cost 1499 when it came out\.", found.if_used)
-    assert next_better(stock(launch_prices())).if_used == ""
+    assert buy(stock(launch_prices())).if_used == ""
 
 
 @pytest.mark.parametrize(
@@ -164,13 +162,13 @@ def test_a_table_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
 
 
 def test_a_memory_without_a_price_that_gives_more_is_named(table: Path) -> None:
-    found = next_better(stock(read_prices(table, 300)))
+    found = buy(stock(read_prices(table, 300)))
     fastest = max(row.found.tok_s or 0.0 for row in found.rows)
     more = replace(found.present, tok_s=2 * fastest)
 
-    def gives(after: Compared) -> list[Lever]:
+    def gives(after: Compared) -> list[Changed]:
         changes = "128 GiB of RAM", "the host twice as fast"
-        return [Lever(change, found.present, after, lambda: after) for change in changes]
+        return [Changed(change, found.present, after, lambda: after) for change in changes]
 
     assert _without_a_price(found, gives(more)).startswith("More than any of them gives 128 GiB of RAM: ")
     assert _without_a_price(found, gives(more)[1:]) == ""

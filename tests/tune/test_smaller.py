@@ -18,7 +18,8 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.resolve import parse_systems
-from flashmoe_sim.tune.smaller import MUCH, Smaller, faster_when_smaller
+from flashmoe_sim.tune.change import Changed
+from flashmoe_sim.tune.smaller import MUCH, faster_when_smaller
 from tests.systems.cases import machine, workload
 
 PLAIN = tuple(parse_systems("all-gpu,placed"))
@@ -30,7 +31,7 @@ def small(quant: str) -> Workload:
     return workload(load_model(f"{NAME}:{quant}"))
 
 
-def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = ("all-gpu", "placed")) -> Smaller | None:
+def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = ("all-gpu", "placed")) -> Changed | None:
     """What is found for a GPU of this size, compared with experts placed by layer on it."""
     case = Case(load_model(f"{NAME}:{quant}"), machine("rtx-3090", gpu_gib=gpu_gib, ram_gib=64), buffers_bytes=GIB)
     of = small(quant)
@@ -42,17 +43,17 @@ def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = (
 @pytest.mark.parametrize(("gpu_gib", "quant"), [(4.6, "iq4_xs"), (4.2, "q3_k_m")])
 def test_the_largest_that_fits_the_gpu_is_found(gpu_gib: float, quant: str) -> None:
     found = asked(gpu_gib)
-    assert (found.name, found.best.system.name) == (f"{NAME}:{quant}", "all-gpu")
+    assert (found.change, found.after.system.name) == (f"{NAME}:{quant}", "all-gpu")
     assert found.times >= MUCH
-    assert found.best.tok_s_lo is not None
-    assert found.best.tok_s_hi is not None
-    assert found.best.launch is not None
+    assert found.after.tok_s_lo is not None
+    assert found.after.tok_s_hi is not None
+    assert found.after.launch is not None
 
 
 def test_two_bits_are_said_if_nothing_larger_helps() -> None:
     """In 3 GiB, q3_k_m is 1.48 times as fast, and q2_k 3 times."""
     found = asked(3.0)
-    assert found.name == f"{NAME}:q2_k"
+    assert found.change == f"{NAME}:q2_k"
 
 
 @pytest.mark.parametrize(("gpu_gib", "quant"), [(24, "q4_k_m"), (4.2, "q2_k"), (1.7, "q3_k_m")])
@@ -63,7 +64,7 @@ def test_nothing_is_found(gpu_gib: float, quant: str) -> None:
 
 def test_only_given_systems_and_that_of_the_best_are_tried() -> None:
     found = asked(4.6, systems=("cpu",))
-    assert found.best.system.name == "placed"
+    assert found.after.system.name == "placed"
 
 
 def test_two_bits_and_fewer_if_no_listed_one_fits() -> None:
@@ -71,7 +72,7 @@ def test_two_bits_and_fewer_if_no_listed_one_fits() -> None:
     case = Case(load_model("qwen3-235b-a22b"), load_machine("rtx-3090 + 48GiB + nvme-gen4"), kv_bytes=800 << 20)
     of = workload(case.model, tokens=16)
     best = at_setting(of, case, PLAIN[1].sized(case))
-    assert faster_when_smaller(of, case, PLAIN, best).name == "qwen3-235b-a22b:ud-iq1_s"
+    assert faster_when_smaller(of, case, PLAIN, best).change == "qwen3-235b-a22b:ud-iq1_s"
 
 
 def test_a_model_that_is_no_named_one_has_none() -> None:
@@ -93,8 +94,8 @@ def test_another_models_trace_widens_the_interval_of_what_can_miss() -> None:
     (system,) = parse_systems("big-moe-on-edge")
     best = at_setting(of, case, system.sized(case))
     own, borrowed = (faster_when_smaller(of, case, [system], best, borrowed=known) for known in (False, True))
-    assert own.best.tok_s == borrowed.best.tok_s
-    assert (own.best.tok_s_lo or 0.0) > (borrowed.best.tok_s_lo or 0.0) > 0.0
+    assert own.after.tok_s == borrowed.after.tok_s
+    assert (own.after.tok_s_lo or 0.0) > (borrowed.after.tok_s_lo or 0.0) > 0.0
 
 
 def test_a_large_model_on_a_mac() -> None:
@@ -104,9 +105,9 @@ def test_a_large_model_on_a_mac() -> None:
     systems = parse_systems("all-gpu,placed,big-moe-on-edge")
     best = at_setting(of, case, systems[2].sized(case))
     found = faster_when_smaller(of, case, systems, best)
-    assert found.name in ("qwen3-235b-a22b:q3_k_m", "qwen3-235b-a22b:q2_k")
-    assert found.best.system.name == "all-gpu"
-    assert 18 < found.best.tok_s < 32
+    assert found.change in ("qwen3-235b-a22b:q3_k_m", "qwen3-235b-a22b:q2_k")
+    assert found.after.system.name == "all-gpu"
+    assert 18 < found.after.tok_s < 32
 
 
 CPU = "ryzen-5600 + ddr4-3200x2 + 32GiB + linux"
@@ -125,13 +126,13 @@ SMALL_GPU = "gtx-1660 + i5-9400f + ddr4-2666x2 + 32GiB + linux"
 def test_a_larger_file_that_is_faster(spec: str, on: str, larger: str, why: str) -> None:
     """Because of its kernels, or of what a token reads; it is as fast as it is said to be when asked for itself."""
     found = recommend(spec, machine=on, systems="cpu,placed")
-    assert (found.larger.name if found.larger else "") == larger
+    assert (found.larger.change if found.larger else "") == larger
     text = " ".join(str(part) for part in sections(found)[0].parts)
     assert ("A larger file is faster" in text) == bool(larger)
     if found.larger is not None:
         assert why in text
         alone = recommend(larger, machine=on, systems="cpu,placed").best.best
         assert found.larger.times == pytest.approx(alone.tok_s / found.best.best.tok_s, rel=0.03)
-        assert alone.system.name == found.best.best.system.name == found.larger.best.system.name
+        assert alone.system.name == found.best.best.system.name == found.larger.after.system.name
         assert file_bytes(load_model(larger)) > file_bytes(load_model(spec))
         assert document(found)["larger"]["model"] == larger

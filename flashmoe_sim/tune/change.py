@@ -1,11 +1,12 @@
-"""Systems sized again for each of many machines, from replays that the machines share."""
+"""A question asked again after one change, of its machine or its model, with the systems sized again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
@@ -18,11 +19,71 @@ from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
 # The replays of all sizes are kept in memory, so a longer trace is cut.
 MOST_REFS = 250_000
+TRIED_REFS = 100_000  # references of the stretch on which a change is tried that is seldom worth it
 LIKELY = 0.6  # share of the draws without intervals
 
 
-class Resizer:
-    """Systems on changing machines, with one model and the first 250,000 references of one trace.
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """A question before and after one change.
+
+    change: in words, or the other model's name. before, after: the recommended system; after: without its interval if
+    an answer does not name the change. again: times it with its interval, unless it has one.
+    """
+
+    change: str
+    before: Compared
+    after: Compared
+    again: Callable[[], Compared] | None = None
+
+    @cached_property
+    def sure(self) -> Compared:
+        """`after` with its interval."""
+        return self.after if self.after.sure or self.again is None else self.again()
+
+    @property
+    def times(self) -> float:
+        """How many times as fast it is; infinite if nothing runs before."""
+        if self.after.tok_s is None:
+            return 1.0
+        return self.after.tok_s / self.before.tok_s if self.before.tok_s else float("inf")
+
+    @property
+    def gain(self) -> float:
+        """The gain in speed, 0.1 for 10%."""
+        return self.times - 1
+
+    @property
+    def memory(self) -> str:
+        """The memory of another size, as `GiB of RAM instead of 32`; empty if it is no change of a size."""
+        size, _, rest = self.change.partition(" ")
+        return rest if size.isdecimal() else ""
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "change": self.change,
+            "setting": self.after.system.spec,
+            "tok_s": self.after.tok_s,
+            "tok_s_lo": self.sure.tok_s_lo,
+            "tok_s_hi": self.sure.tok_s_hi,
+            "before_tok_s": self.before.tok_s,
+            "gain": self.gain,
+        }
+
+
+def at_own_size(
+    workload: Workload, case: Case, system: System, *, prompt_tokens: int = 0, replays: Replays | None = None
+) -> Compared:
+    """A system at its given size, or else at that of its own rule, without its interval; if it cannot run, why."""
+    try:
+        sized = system.sized(case)
+    except BadInput as error:
+        return Compared.refused(system, error)
+    return at_setting(workload, case, sized, interval=False, prompt_tokens=prompt_tokens, replays=replays)
+
+
+class WhatIf:
+    """A case asked again on other machines, of the first 250,000 references of one trace, from replays they share.
 
     evaluations: number of settings timed on a machine.
     now: what is recommended on the machine as it is, by the whole trace; by default the fastest system by the first
@@ -48,7 +109,13 @@ class Resizer:
         before = self.fastest(case.machine)
         if now is not None and now.tok_s and before.tok_s:
             self.times = now.tok_s / before.tok_s
-        self.now = now or (before if before.tok_s is None else self.sure(before, case.machine))
+        self.now = now or self.sure(before, case.machine)
+
+    def changed(self, change: str, machine: Machine) -> Changed:
+        """A change to another machine; its interval is replayed again later, so that no replays are kept for that."""
+        alone, after = copy(self), self.fastest(machine)
+        alone.replays = {}
+        return Changed(change, self.now, after, partial(alone.sure, after, machine))
 
     def fastest(self, machine: Machine) -> Compared:
         """The system that an answer names first at its fastest size, without an interval; if none runs, the first one
@@ -105,14 +172,8 @@ class Resizer:
         return best
 
     def sure(self, found: Compared, machine: Machine) -> Compared:
-        """The setting with its interval."""
-        return self._at(found.system, replace(self.case, machine=machine), interval=True)
-
-    def later(self, found: Compared, machine: Machine) -> Callable[[], Compared]:
-        """`sure`, for a later time: it replays again, so that the replays of now need not be kept."""
-        alone = copy(self)
-        alone.replays = {}
-        return partial(alone.sure, found, machine)
+        """A setting with its interval, if it runs."""
+        return found if found.tok_s is None else self._at(found.system, replace(self.case, machine=machine), sure=True)
 
     def _ends(self, system: System, case: Case) -> list[Compared]:
         """The size of the system's own rule, and the largest size that runs; if neither runs, why not."""
@@ -128,8 +189,8 @@ class Resizer:
                 return [*found, largest]
         return found
 
-    def _at(self, system: System, case: Case, *, interval: bool = False) -> Compared:
-        found = at_setting(self.workload, case, system, borrowed=self.borrowed, interval=interval, replays=self.replays)
+    def _at(self, system: System, case: Case, *, sure: bool = False) -> Compared:
+        found = at_setting(self.workload, case, system, borrowed=self.borrowed, interval=sure, replays=self.replays)
         self.evaluations += found.tok_s is not None
         if found.tok_s is None or found.draws is None:
             return found
