@@ -28,7 +28,6 @@ from flashmoe_sim.cli.common import (
     print_sections,
     stoppable,
 )
-from flashmoe_sim.cli.workload import load_workload, read_long, read_online, read_trace, with_trace
 from flashmoe_sim.options import NAMES_MODEL, MemoryOptions
 from flashmoe_sim.question import in_order
 from flashmoe_sim.verbs.base import DrawnVerb
@@ -70,12 +69,14 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
         force: bool = False,
     ) -> None:
         if online:
-            read_online(getattr(question, name) for name in models)
+            _read_online(getattr(question, name) for name in models)
         if out is not None:
             _refuse_out(out, verb, force=force)
         question.check()
         if verb.reads and not READS & takes.keys():
-            question = interruptible(with_trace, question, lenient=lenient)
+            from flashmoe_sim.verbs.given import with_trace
+
+            question = interruptible(with_trace, question, _reads(lenient=lenient)["read"])
         found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
@@ -177,14 +178,11 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
     It runs in a thread, since Ctrl-C within a compiled function could end the process at once; a verb that keeps its
     work only reads in one.
     """
-    read = partial(load_workload, lenient=lenient)
-    gives = {
-        "read": partial(interruptible, read) if question.keeps else read,
-        "load": partial(read_trace, lenient=lenient),
-        "load_long": partial(read_long, lenient=lenient),
-        "message": message,
-        "ask": asker(),
-    }
+    gives: dict[str, Any] = {"message": message, "ask": asker()}
+    if READS & set(takes):
+        gives |= _reads(lenient=lenient)
+        if question.keeps:
+            gives["read"] = partial(interruptible, gives["read"])
     given: dict[str, Any] = {name: gives[name] for name in takes if name in gives}
     with ExitStack() as stack:
         if shows := {"progress", "stages"} & set(takes):
@@ -197,6 +195,36 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
         elif given:
             return interruptible(partial(question.run, **given))
         return question.run(**given)
+
+
+def _reads(*, lenient: bool) -> dict[str, Any]:
+    """What reads traces, with progress and notes."""
+    from flashmoe_sim.cli.progress import reading
+    from flashmoe_sim.verbs.given import Terminal, long_trace_of, trace_of, workload_of
+
+    how: dict[str, Any] = {"lenient": lenient, "terminal": Terminal(reading, message)}
+    ways = {"read": partial(workload_of, **how), "load": partial(trace_of, **how)}
+    return {**ways, "load_long": partial(long_trace_of, **how)}
+
+
+def _read_online(given: Iterable[Any]) -> None:
+    """Read the headers of the repositories among models and traces that nothing here knows, with progress and a line.
+
+    Raises BadInput and SimError like `online.read_repository`.
+    """
+    from flashmoe_sim.cli.progress import over_bytes
+    from flashmoe_sim.geometry.load import load_model, look_online, may_be_online
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.sizes import size
+
+    names = [name.strip() for text in given if isinstance(text, str) for name in text.split(",")]
+    for name in filter(may_be_online, dict.fromkeys(names)):
+        try:
+            load_model(name)
+        except BadInput:
+            with over_bytes(f"reading {name}", 0) as advance:
+                _, count_bytes = look_online(name, progress=advance)
+            message(f"{name}: read {size(count_bytes)} from Hugging Face")
 
 
 def _out_option(verb: type[Verb[Any]]) -> Any:

@@ -149,16 +149,17 @@ class Workload:
         return self._unions[key]
 
 
-def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workload:
+def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None, *, checked: bool = False) -> Workload:
     """Check that `trace` can come from the model `geometry`, and combine them.
 
-    Without a geometry, expert sizes recorded in the trace are used.
+    Without a geometry, expert sizes recorded in the trace are used. checked: whether `check_trace` had no objection.
     Raises BadInput for an empty or unsound trace (see `check_trace`), and for a layer, expert number or top-k that the
     model does not have.
     """
     if not trace.refs:
         raise Incomplete(f"{trace.name}: no routed calls in it; record or convert the trace again")
-    check_trace(trace, where=trace.name or "trace")
+    if not checked:
+        check_trace(trace, where=trace.name or "trace")
     if geometry is None:
         if trace.expert_bytes is None:
             return Workload(trace, None)

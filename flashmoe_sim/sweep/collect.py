@@ -16,7 +16,6 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import CountPass
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.sweep.estimate import pass_ns
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_passes
@@ -152,7 +151,7 @@ def _batches(passes: Sequence[Pass], workloads: Mapping[str, Workload], batch_ms
             batches.append([])
             spent_ms = 0.0
         batches[-1].append(one)
-        spent_ms += PASS_MS + pass_ns(one, workloads[one.workload_id]) / 1e6
+        spent_ms += PASS_MS + one.ns(workloads[one.workload_id]) / 1e6
     return batches
 
 

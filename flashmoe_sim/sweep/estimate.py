@@ -11,13 +11,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.passes import Pass
 from flashmoe_sim.trace.on_disk import OnDisk
 
-# Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
-# by up to a factor of 3 in either direction.
-ONE_PASS_NS = 40  # per reference and policy, whatever the number of sizes
-WALK_NS = 35  # per reference and size
-PREDICTION_NS = 200  # per reference and predictor
-TIMED_NS = 60  # per reference, to record a replay
-MACHINE_NS = 2200  # per routed call and machine, with the interval of its speed
+PREDICTION_NS = 200  # per reference and predictor; measured like the times in passes.py
 PROGRAM_BYTES, CALL_BYTES, REFERENCE_BYTES = 250 << 20, 40, 24  # the trace with its pools
 RECORDED_CALL_BYTES = 400  # while one replay is timed
 
@@ -41,7 +35,7 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
     total_ns, recorded_bytes = 0.0, 0
     for one in passes:
         trace, work = of_id[one.workload_id].trace, one.work
-        total_ns += pass_ns(one, of_id[one.workload_id])
+        total_ns += one.ns(of_id[one.workload_id])
         if isinstance(work, CountPass):
             setups = work.setups
         else:
@@ -60,16 +54,3 @@ def kept_bytes(workload: Workload) -> int:
     if isinstance(workload.trace, OnDisk):
         return 0
     return workload.trace.calls * CALL_BYTES + workload.trace.refs * REFERENCE_BYTES
-
-
-def pass_ns(one: Pass, workload: Workload) -> float:
-    """The time of a pass on one thread, without predictors, which run once for all passes."""
-    trace, work = workload.trace, one.work
-    if isinstance(work, CountPass):
-        pools = len(trace.layers) if work.setups[0].scope == "layer" else 1
-        each = ONE_PASS_NS * len({setup.policy for setup in work.setups})
-        if work.kind in {"walk", "alone"}:
-            each = WALK_NS * len(work.setups)
-        return trace.refs * len(work.part) / pools * each
-    machines = sum(len(one.machines) for one in work.replays)
-    return trace.refs * TIMED_NS * len(work.replays) + trace.calls * MACHINE_NS * machines

@@ -21,6 +21,13 @@ from flashmoe_sim.timeline.timed import time_replay
 
 Refused = dict[tuple[str, Setup], BadInput]  # by the workload's content id
 
+# Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
+# by up to a factor of 3 in either direction.
+ONE_PASS_NS = 40  # per reference and policy, whatever the number of sizes
+WALK_NS = 35  # per reference and size
+TIMED_NS = 60  # per reference, to record a replay
+MACHINE_NS = 2200  # per routed call and machine, with the interval of its speed
+
 
 @dataclass(frozen=True)
 class OnMachines:
@@ -48,6 +55,18 @@ class Pass:
 
     workload_id: str
     work: CountPass | TimedPass
+
+    def ns(self, workload: Workload) -> float:
+        """About how long it takes on one thread, without predictors, which run once for all passes."""
+        trace, work = workload.trace, self.work
+        if isinstance(work, TimedPass):
+            machines = sum(len(one.machines) for one in work.replays)
+            return trace.refs * TIMED_NS * len(work.replays) + trace.calls * MACHINE_NS * machines
+        pools = len(trace.layers) if work.setups[0].scope == "layer" else 1
+        each = ONE_PASS_NS * len({setup.policy for setup in work.setups})
+        if work.kind in {"walk", "alone"}:
+            each = WALK_NS * len(work.setups)
+        return trace.refs * len(work.part) / pools * each
 
 
 def run_passes(passes: Sequence[Pass], workload: Workload) -> list[list[Any]]:
@@ -81,11 +100,11 @@ def plan_passes(tasks: Sequence[Task], *, refused: Refused | None = None) -> lis
     passes = []
     for workload_id, some in of_workload.items():
         workload, errors = some[0].workload, None if refused is None else dict[Setup, BadInput]()
-        timed = [task for task in some if task.machine is not None]
-        setups = [setup for setup, _ in fitting(workload, (task.setup for task in timed), refused=errors)]
         counted = [task.setup for task in some if task.machine is None]
         ceilings = [ceiling_setup(workload, task.setup) for task in some]
         wanted = [*counted, *(setup for setup in ceilings if setup is not None)]
+        timed = [task for task in some if task.machine is not None]
+        setups = [setup for setup, _ in fitting(workload, (task.setup for task in timed), refused=errors)]
         work: list[CountPass | TimedPass] = [
             *plan_counts(workload, wanted, refused=errors),
             *_timed_passes(timed, set(setups)),

@@ -33,7 +33,7 @@ def plan_workloads(
 
 def by_hindsight(workloads: Iterable[Workload], policies: Iterable[Policy]) -> list[str]:
     """A line for each policy whose profile is of the trace on which it is judged, under another name."""
-    policies, lines = list(dict.fromkeys(policies)), []
+    policies, lines = [one for one in dict.fromkeys(policies) if one.reads_profile], []
     for workload in workloads:
         for policy in policies:
             with suppress(BadInput):  # of a trace that the profile does not fit
@@ -49,6 +49,8 @@ def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[
     or a number as suffix.
     """
     names = [workload.trace.name for workload in workloads]
+    if len({*names}) == len(names):
+        return list(workloads)
     found = [
         find_trace(source)[0].absolute() if isinstance(source, str | Path) else Path(name)
         for source, name in zip(sources, names, strict=True)

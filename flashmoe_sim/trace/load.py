@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from flashmoe_sim.io.errors import Missing, unknown_name
 from flashmoe_sim.trace.bundled import BundledTrace, find_trace
@@ -19,6 +19,8 @@ from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Reading, reading
 
+# Opens what shows progress over the bytes of a file, and takes the size of each part when it is read.
+Shown: TypeAlias = Callable[[Path], AbstractContextManager[Callable[[int], None]]]
 RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
 
 
@@ -27,7 +29,7 @@ def load_trace(
     *,
     lenient: bool = False,
     format: str | None = None,
-    progress: Callable[[int], None] | None = None,
+    shown: Shown | None = None,
     hints: Hints | None = None,
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
@@ -36,7 +38,7 @@ def load_trace(
         catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, if the content alone should not decide.
-    progress: called after each part with its size, in bytes of the file.
+    shown: shows how the reading of a file goes on, while it is read.
     hints: what the file does not record itself, for formats that accept hints.
     Raises BadInput for a file that is missing, empty, of an unknown format, or malformed.
     """
@@ -44,7 +46,7 @@ def load_trace(
         raise unknown_name("trace format", format, FORMATS)
     folder = run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
-    with reading(path, lenient=lenient) as how:
+    with nullcontext() if shown is None else shown(path) as progress, reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
         options = ReadOptions(lenient=lenient, progress=progress and how.in_file(progress), hints=hints or Hints())
         trace = chosen.read(path, options)

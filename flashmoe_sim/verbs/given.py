@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flashmoe_sim.drafts import drafted
 from flashmoe_sim.geometry.hints import hints_of
@@ -13,13 +14,16 @@ from flashmoe_sim.geometry.load import load_model, quantization_said
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Machine, OneMachine
-from flashmoe_sim.options import Several
+from flashmoe_sim.options import MemoryOptions, Several
+from flashmoe_sim.question import BankOptions
 from flashmoe_sim.residency.workload import Workload, find_geometry, means_model_not_trace, prepare
 from flashmoe_sim.sweep.plan import plan
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.trace.bundled import catalog
-from flashmoe_sim.trace.chunk import LongTrace
-from flashmoe_sim.trace.load import load_on_disk, load_trace
+from flashmoe_sim.trace.bundled import catalog, find_trace
+from flashmoe_sim.trace.chunk import Chunk, LongTrace
+from flashmoe_sim.trace.load import Shown, load_trace, open_long
+from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 
 if TYPE_CHECKING:
@@ -30,13 +34,26 @@ if TYPE_CHECKING:
 
 Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
-Load: TypeAlias = Callable[..., RoutingTrace]  # reads a trace, like `load_trace`
-LoadLong: TypeAlias = Callable[..., AbstractContextManager[LongTrace]]  # reads a trace in chunks, like `open_long`
+Load: TypeAlias = Callable[..., RoutingTrace]  # reads a trace, like `trace_of`
+LoadLong: TypeAlias = Callable[..., AbstractContextManager[LongTrace]]  # reads a trace in chunks, like `long_trace_of`
 Read: TypeAlias = Callable[..., Workload]  # reads a trace with its model, like `workload_of`
 
 
+@dataclass(frozen=True)
+class Terminal:
+    """What shows that a trace is read. shown: its progress. message: takes a line for the user."""
+
+    shown: Shown
+    message: Callable[[str], None]
+
+
 def workload_of(
-    trace: Trace, model: Model | None = None, *, lenient: bool = False, in_chunks: bool = False
+    trace: Trace,
+    model: Model | None = None,
+    *,
+    lenient: bool = False,
+    in_chunks: bool = False,
+    terminal: Terminal | None = None,
 ) -> Workload:
     """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace.
 
@@ -49,10 +66,92 @@ def workload_of(
             return trace
         trace = trace.trace
     geometry = geometry_of(trace, model)
-    if not isinstance(trace, RoutingTrace):
-        read = load_on_disk if in_chunks else load_trace
-        trace = read(trace, lenient=lenient, hints=hints_of(geometry))
-    return prepare(trace, geometry)
+    if isinstance(trace, RoutingTrace):
+        return prepare(trace, geometry)
+    hints = hints_of(geometry)
+    read = trace_of(trace, lenient=lenient, hints=hints, in_chunks=in_chunks, terminal=terminal)
+    workload = prepare(read, geometry, checked=not in_chunks)
+    if terminal is not None and geometry is not None and len(read.layers) < len(geometry.layers) - 1:
+        # the model's last layer may be one that drafts tokens
+        terminal.message(
+            f"{read.name}: has {len(read.layers)} of the {len(geometry.layers)} MoE layers of {geometry.name}; "
+            "bytes are of these layers only; if this is another model's trace, give its own --model"
+        )
+    return workload
+
+
+def trace_of(
+    trace: str | Path,
+    *,
+    lenient: bool = False,
+    notes: bool = True,
+    hints: Hints | None = None,
+    in_chunks: bool = False,
+    terminal: Terminal | None = None,
+) -> RoutingTrace:
+    """The trace of a file or a name. notes: whether the terminal gets the reader's notes.
+
+    in_chunks: unpack it into temporary files, with its notes.
+    """
+    if in_chunks:
+        with long_trace_of(trace, lenient=lenient, hints=hints, terminal=terminal) as long:
+            return unpack(long)
+    found = load_trace(trace, lenient=lenient, shown=None if terminal is None else terminal.shown, hints=hints)
+    if notes and terminal is not None:
+        for note in found.notes:
+            terminal.message(f"{trace}: {note}")
+    return found
+
+
+@contextmanager
+def long_trace_of(
+    trace: str | Path, *, lenient: bool = False, hints: Hints | None = None, terminal: Terminal | None = None
+) -> Iterator[LongTrace]:
+    """The trace of a file or a name, to be read in chunks in the block, any number of times."""
+    bars: list[Callable[[int], None]] = []  # one, of the reading that goes on
+
+    def progress(count_bytes: int) -> None:
+        for bar in bars:
+            bar(count_bytes)
+
+    options = ReadOptions(lenient=lenient, progress=None if terminal is None else progress, hints=hints or Hints())
+    with ExitStack() as stack:
+        shown = stack.enter_context(ExitStack())
+
+        def show() -> None:
+            if terminal is not None:
+                shown.close()
+                bars[:] = [shown.enter_context(terminal.shown(path))]
+
+        def read() -> Iterator[Chunk]:
+            show()
+            yield from long.read()
+
+        path = find_trace(trace)[0]
+        show()
+        long = stack.enter_context(open_long(trace, options))
+        shown.close()
+        if terminal is not None:
+            for note in long.head.notes:
+                terminal.message(f"{trace}: {note}")
+        yield LongTrace(long.head, read)
+
+
+def with_trace(question: Any, read: Read) -> Any:
+    """The verb with its trace read; refuses impossible words before it reads.
+
+    A verb of real systems may have a model alone.
+    """
+    if issubclass(type(question), MemoryOptions):
+        trace, model = trace_and_model(question.trace, question.model)
+        return replace(question, trace=None if trace is None else read(trace, model), model=None if trace else model)
+    if isinstance(question, BankOptions):
+        plan(question)
+    machine = getattr(question, "machine", None)
+    known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
+    named = question.trace or next(iter(catalog()))
+    workload = read(named, question.model, in_chunks=getattr(question, "in_chunks", False))
+    return replace(question, trace=workload, model=None, **known)
 
 
 def geometry_of(trace: Trace, model: Model | None) -> ModelGeometry | None:

@@ -1,6 +1,6 @@
 """What a sweep costs beside its replays: a task, a row of the ledger, and 1,000 configurations on the bundled traces.
 
-Run it with `python -m tests.benchmarks.bench_sweep`. It also prints what flashmoe_sim/sweep/estimate.py goes by: the
+Run it with `python -m tests.benchmarks.bench_sweep`. It also prints what flashmoe_sim/sweep/passes.py goes by: the
 cost of a reference in each kind of pass, as CPU seconds of one thread.
 """
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from flashmoe_sim.ceilings.speed import ceilings
-from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.verbs.given import workload_of
 from tests.support import document, printed_by, refusal
 
 PHONE = ("gemma-4-26b-phone", "--bank", "32", "--contract", "atomic", "--machine", "phone-ufs4", "--dense", "2GiB")
@@ -24,7 +24,7 @@ def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -
     conditions = plan_conditions(
         setup, ConditionOptions(execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True)
     )
-    workload = load_workload("gemma-4-26b-phone", None)
+    workload = workload_of("gemma-4-26b-phone")
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)
     assert answer["ceilings"] == json.loads(json.dumps(found.to_dict()))
     assert answer["identity"]["prefetch"] == "markov"

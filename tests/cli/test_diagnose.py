@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.ceilings.diagnose import diagnose
-from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.trace.store import write_store
+from flashmoe_sim.verbs.given import workload_of
 from tests.residency.builders import trace_of
 from tests.support import document, printed_by
 
@@ -21,7 +21,7 @@ def test_json_is_the_diagnosis(capsys: pytest.CaptureFixture[str], scope: str) -
     options = ["--bank", "24", "--policy", "fifo", "--contract", "protected", "--scope", scope]
     answer = document(capsys, "diagnose", "python-256", *options)
     setup = Setup(parse_bank("24"), parse_policy("fifo"), "protected", scope=scope)
-    found = diagnose(load_workload("python-256", None), setup)
+    found = diagnose(workload_of("python-256"), setup)
     assert answer["diagnosis"] == found.to_dict()
     assert answer["identity"]["policy"] == "fifo"
     assert answer["identity"]["scope"] == scope
