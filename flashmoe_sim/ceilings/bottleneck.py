@@ -57,14 +57,13 @@ class Bottleneck:
 def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottleneck:
     """Run the decoded steps again, without the costs of each kind in turn."""
     work = decoded(work)
-    tokens = tokens_of(work)
 
-    def speed(priced: Costs) -> float:
-        return speed_of(tokens, simulate(work, priced, execution).total_s)
+    def speed(*free: str) -> float:
+        return speed_with(work, without(costs, *free), execution)
 
-    now = speed(costs)
-    free = {kind: speed(without(costs, kind)) if kind != "cpu" or execution.in_place else now for kind in FREED}
-    free_misses = speed(without(costs, *OF_A_MISS))
+    now = speed()
+    free = {kind: speed(kind) if kind != "cpu" or execution.in_place else now for kind in FREED}
+    free_misses = speed(*OF_A_MISS)
     kind = "compute" if free["compute"] >= free_misses else max(OF_A_MISS, key=free.__getitem__)
     if max(free_misses, *free.values()) <= now * (1 + LEAST_GAIN):
         kind = "none"
@@ -75,6 +74,11 @@ def without(costs: Costs, *kinds: str) -> Costs:
     """The costs, with every cost of these kinds of FREED set to 0."""
     free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for kind in kinds for name in FREED[kind]}
     return replace(costs, **free)
+
+
+def speed_with(work: Work, costs: Costs, execution: ExecutionModel) -> float:
+    """The speed of steps of which all are decoded."""
+    return speed_of(tokens_of(work), simulate(work, costs, execution).total_s)
 
 
 def speed_of(tokens: int, seconds: float) -> float:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from flashmoe_sim.ceilings.bottleneck import speed_of
+from flashmoe_sim.ceilings.bottleneck import speed_with
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
-from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import Work, decoded, tokens_of
+from flashmoe_sim.timeline.work import Work, decoded
 
 TWICE, HALF = 2.0, 0.5
 RAM = "memory.ram_gib"
@@ -69,9 +67,12 @@ def hardware_moves(
     work: of the replay on this machine.
     """
     setup = own.setup
-    before = _speed(workload, setup, work, machine, conditions)
+
+    def speed(work: Work, machine: Machine) -> float:
+        return speed_with(decoded(work), costs_of(workload, setup, machine, conditions), conditions.execution)
+
+    before, moves = speed(work, machine), []
     has = dict(machine.quantities()).keys()
-    moves = []
     for name, (_, factors, _) in CHANGES.items():
         if not has >= factors.keys():
             continue
@@ -79,12 +80,6 @@ def hardware_moves(
         if RAM in factors:
             room = page_cache_bytes(workload, setup, own, other, conditions)
             its_work = work_of(workload, own, page_cache_bytes=room, loaded=conditions.execution.in_place)
-        after = _speed(workload, setup, its_work, other, conditions)
+        after = speed(its_work, other)
         moves.append(Move(name, after, after / before - 1))
     return tuple(sorted(moves, key=lambda move: -move.tok_s))
-
-
-def _speed(workload: Workload, setup: Setup, work: Work, machine: Machine, conditions: Conditions) -> float:
-    work = decoded(work)
-    costs = costs_of(workload, setup, machine, conditions)
-    return speed_of(tokens_of(work), simulate(work, costs, conditions.execution).total_s)

@@ -144,7 +144,8 @@ def with_trace(question: Any, read: Read) -> Any:
     """
     if issubclass(type(question), MemoryOptions):
         trace, model = trace_and_model(question.trace, question.model)
-        return replace(question, trace=None if trace is None else read(trace, model), model=None if trace else model)
+        workload = None if trace is None else read(trace, model)
+        return replace(question, trace=workload, model=model if trace is None else None)
     if isinstance(question, BankOptions):
         plan(question)
     machine = getattr(question, "machine", None)
