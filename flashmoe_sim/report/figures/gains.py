@@ -94,7 +94,7 @@ def gains(rows: polars.DataFrame) -> Chart:
 
 
 def _points(rows: list[Row], *, by_bank: bool = False) -> dict[tuple[str, ...], dict[tuple[str, str], float]]:
-    """Of each line but LRU's, the points above LRU on each trace: the mean of the banks that both have.
+    """For each line except LRU: its gain over LRU per trace, in percentage points, averaged over the banks both ran.
 
     by_bank: in each bank instead, of one trace.
     """
