@@ -8,16 +8,15 @@ import pickle
 import re
 import secrets
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor, Future
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import flashmoe_sim
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, SimError, Unusable
@@ -25,7 +24,6 @@ from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.estimate import kept_bytes
-from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.sweep.workers import Lost, OpenWorkers, Workers
 
 INSTALL = "pip install '.[cluster]'"
@@ -35,8 +33,9 @@ CONNECT_S = 10
 BATCH_MS = 50  # since the scheduler takes about 5 ms for each
 KEPT_BYTES = 1 << 30  # of traces that workers keep between sweeps, with their pools
 KEPT = "flashmoe-sim"
-LOST_S = 60  # without a worker, after which a sweep gives up
+LOST_S = 60  # without a worker, after which a sweep gives up: dask would wait for the next one for ever
 LOOK_S = 2
+WAIT_S = 0.02
 LOGGERS = ("distributed", "tornado", "asyncio", "bokeh")
 SILENT = logging.CRITICAL + 1
 # Ctrl-C reaches every process of a terminal; only the one that keeps the rows should react to it.
@@ -95,10 +94,8 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         import distributed
-        from distributed.scheduler import KilledWorker
 
         connect: Any = distributed.Client
-
         try:
             client = connect(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -112,104 +109,82 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
             raise Unusable(f"cluster {name}: its scheduler has no workers; {start}") from None
         _check(name, client.run(_difference, about(), on_error="return"))
         stack.enter_context(_by_value())
-        executor = _OnCluster(client)
-        try:
-            with _watched(executor):
-                yield Workers(executor, executor.bring, BATCH_MS)
-        except CancelledError:
-            what = f"no worker for {LOST_S} s" if executor.stopped else "the scheduler is gone"
-            raise Lost(f"cluster {name}: lost in the middle of the sweep: {what}") from None
-        except KilledWorker as error:
-            times = error.allowed_failures + 1
-            advice = "give the workers more memory, or find out what kills them"
-            raise Lost(
-                f"cluster {name}: {times} workers died, one after another, on the same passes; {advice}"
-            ) from None
+        yield Workers(partial(_mapped, client, name), BATCH_MS)
 
 
-class _OnCluster(Executor):
-    """Sends passes to a scheduler, as bytes that only a worker of the same version can read."""
+def _mapped(
+    client: Any, name: str, run: Callable[[Any, Workload], Any], jobs: Sequence[tuple[Any, Workload]]
+) -> Iterator[tuple[int, Any]]:
+    """The results of jobs, which are sent as bytes that only a worker of the same version reads."""
+    import cloudpickle
+    import distributed
+    from distributed.scheduler import KilledWorker
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.sweep = ""
-        self.executor = client.get_executor(pure=False)
-        self.stopped = False
-
-    def bring(self, workload: Workload) -> Any:
-        """Hand a workload to the scheduler, unless it has it from an earlier sweep; workers get it from one another."""
-        self.sweep = secrets.token_hex(8)
-        what = f" {about()['source']} {workload.content_id} {kept_bytes(workload)}"
-        names = sorted(name for name in map(str, self.client.list_datasets()) if name.startswith(f"{KEPT} "))
-        for name in (one for one in names if one.endswith(what)):
-            with suppress(KeyError):  # another sweep took it away
-                known = self.client.get_dataset(name)
-                if known.status in {"pending", "finished"}:
-                    return known
-        sent = self.client.submit(_Arrived, workload, pure=False)
-        self._keep([*names, f"{KEPT} {time.time_ns():020}{what}"], sent)
-        return sent
-
-    def _keep(self, names: list[str], sent: Any) -> None:
-        """Keep the last of these workloads for later sweeps, and as many of the others, the latest, as have room."""
-        *older, new = names
-        room = KEPT_BYTES - _bytes_of(new)
-        if room < 0:
-            return
-        while sum(map(_bytes_of, older)) > room:
-            self.client.unpublish_dataset(older.pop(0))
-        self.client.publish_dataset(sent, name=new)
-
-    def submit(self, run: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        import cloudpickle
-
-        passes, workload = given
-        sent = self.executor.submit(_on_worker, about(), cloudpickle.dumps((run, passes)), workload, self.sweep)
-        # dask's future ends in dask's thread: Python would drop a Ctrl-C that comes while this one runs its __del__
-        future: Future[Any] = Future()
-        sent.add_done_callback(partial(_settle, future))
-        return future
-
-    def give_up(self) -> None:
-        self.stopped = True
-        self.executor.shutdown(wait=False)
+    as_completed: Any = distributed.as_completed
+    workloads = {workload.content_id: workload for _, workload in jobs}
+    brought = {content_id: _bring(client, workload) for content_id, workload in workloads.items()}
+    sent = [cloudpickle.dumps((run, passes)) for passes, _ in jobs]
+    held = [brought[workload.content_id] for _, workload in jobs]
+    futures = client.map(_on_worker, sent, held, sender=about(), sweep=secrets.token_hex(8), pure=False)
+    numbers = {future.key: number for number, future in enumerate(futures)}
+    done = as_completed(futures, loop=client.loop, with_results=True)
+    lost = f"cluster {name}: lost in the middle of the sweep:"
+    seen = looked = time.monotonic()
+    try:
+        while not done.is_empty():
+            while done.has_ready():
+                future, result = next(done)
+                if future.cancelled():
+                    raise Lost(f"{lost} the scheduler is gone")
+                yield numbers[future.key], result
+            time.sleep(WAIT_S)
+            if (now := time.monotonic()) - looked > LOOK_S:
+                looked = now
+                with suppress(Exception):  # the scheduler is gone, as the futures say
+                    seen = now if client.nthreads() else seen
+                if now - seen > LOST_S:
+                    raise Lost(f"{lost} no worker for {LOST_S} s")
+    except KilledWorker as error:
+        advice = "give the workers more memory, or find out what kills them"
+        times = error.allowed_failures + 1
+        raise Lost(f"cluster {name}: {times} workers died, one after another, on the same passes; {advice}") from None
 
 
-def _bytes_of(name: str) -> int:
-    return int(name.rpartition(" ")[2])
+def _bring(client: Any, workload: Workload) -> Any:
+    """A workload on the workers, who get it from one another: an earlier sweep's, or sent now and kept for later ones.
+
+    As many are kept, the latest, as have room.
+    """
+    what = f" {about()['source']} {workload.content_id} {kept_bytes(workload)}"
+    names = sorted(name for name in map(str, client.list_datasets()) if name.startswith(f"{KEPT} "))
+    for name in (one for one in names if one.endswith(what)):
+        with suppress(KeyError):  # another sweep took it away
+            known = client.get_dataset(name)
+            if known.status in {"pending", "finished"}:
+                return known
+    sent = client.submit(_arrived, workload, pure=False)
+    room = KEPT_BYTES - kept_bytes(workload)
+    if room >= 0:
+        while sum(int(name.rpartition(" ")[2]) for name in names) > room:
+            client.unpublish_dataset(names.pop(0))
+        client.publish_dataset(sent, name=f"{KEPT} {time.time_ns():020}{what}")
+    return sent
 
 
-def _settle(future: Future[Any], done: Future[Any]) -> None:
-    if done.cancelled():
-        future.cancel()
-        future.set_running_or_notify_cancel()
-    elif error := done.exception():
-        future.set_exception(error)
-    else:
-        future.set_result(done.result())
+def _arrived(workload: Workload) -> Workload:
+    return workload
 
 
-class _Arrived:
-    """A trace and its model on a worker, and their workload in the latest sweep: another could read other files."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload, self._sweep, self._lock = workload, "", threading.Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Arrived, (self._workload,)
-
-    def workload(self, sweep: str) -> Workload:
-        with self._lock:
-            if sweep != self._sweep:
-                self._sweep, self._workload = sweep, Workload(self._workload.trace, self._workload.geometry)
-            return self._workload
+IN_SWEEP: WeakKeyDictionary[Workload, tuple[str, Workload]] = WeakKeyDictionary()  # what arrived, in the latest sweep
 
 
-def _on_worker(sender: About, sent: bytes, arrived: _Arrived, sweep: str) -> Any:
+def _on_worker(sent: bytes, arrived: Workload, *, sender: About, sweep: str) -> Any:
     if difference := _difference(sender):
         raise SimError(f"a worker has {difference}")
     run, passes = pickle.loads(sent)  # noqa: S301 - from the sweep that this worker serves
-    return run(passes, arrived.workload(sweep))
+    if arrived not in IN_SWEEP or IN_SWEEP[arrived][0] != sweep:  # another sweep could read other files
+        IN_SWEEP[arrived] = sweep, Workload(arrived.trace, arrived.geometry)
+    return run(passes, IN_SWEEP[arrived][1])
 
 
 @cache
@@ -221,7 +196,6 @@ def about() -> About:
         digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes())
     return {
         "flashmoe-sim": version("flashmoe-sim"),
-        "semantics": str(SEMANTICS),
         "Python": ".".join(map(str, sys.version_info[:2])),
         "numpy": version("numpy"),
         "numba": version("numba"),
@@ -254,48 +228,18 @@ def _cause(error: Exception) -> str:
 
 
 @contextmanager
-def _watched(executor: _OnCluster) -> Iterator[None]:
-    """Give up after LOST_S without workers: dask would wait for the next one for ever."""
-    over = threading.Event()
-
-    def watch() -> None:
-        seen = time.monotonic()
-        while not over.wait(LOOK_S):
-            try:
-                if executor.client.nthreads():
-                    seen = time.monotonic()
-            except Exception:  # the scheduler is gone, as the futures say
-                return
-            if time.monotonic() - seen > LOST_S:
-                executor.give_up()
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-@contextmanager
 def _by_value() -> Iterator[None]:
     """Send the user's functions and classes as code: workers need no copy of the file, and never use an older one."""
     import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()
-    own = [
-        module
-        for name, module in [*sys.modules.items()]
-        if name not in known and name == module.__name__ and is_users(getattr(module, "__file__", None) or "<frozen")
-    ]
-    for module in own:
-        cloudpickle.register_pickle_by_value(module)
-    try:
+    with ExitStack() as stack:
+        for name, module in [*sys.modules.items()]:
+            file = getattr(module, "__file__", None) or "<frozen"
+            if name not in known and name == module.__name__ and is_users(file):
+                cloudpickle.register_pickle_by_value(module)
+                stack.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
-    finally:
-        for module in own:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 @contextmanager
@@ -304,18 +248,14 @@ def _quiet() -> Iterator[None]:
     import dask
     import distributed  # noqa: F401  # adds its own settings to ours, which are restored at the end
 
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOGGERS]
-    loggers = [logging.getLogger(name) for name in (*LOGGERS, *names)]
-    before = [logger.level for logger in loggers]
     settings = {
         "logging": dict.fromkeys(LOGGERS, "critical"),  # for the processes of local:N
         "distributed.admin.large-graph-warning-threshold": "1TB",  # it is a trace
     }
-    with dask.config.set(settings):
-        for logger in loggers:
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOGGERS]
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(settings))
+        for logger in map(logging.getLogger, {*LOGGERS, *names}):
+            stack.callback(logger.setLevel, logger.level)
             logger.setLevel(SILENT)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, before, strict=True):
-                logger.setLevel(level)
+        yield

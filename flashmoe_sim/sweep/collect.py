@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
@@ -25,7 +23,6 @@ from flashmoe_sim.sweep.workers import OpenWorkers, in_threads
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import default_execution
 
-LOOK_S = 0.1
 Row = dict[str, Any]
 MOST, PASS_MS = 32, 1.0  # passes per batch, and the time of a pass on the shortest trace
 Key = tuple[str, Setup]  # a workload's content id, and what is counted
@@ -123,21 +120,11 @@ def _run(plan: SweepPlan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
     if not plan.passes:
         return
     workloads = {task.workload.content_id: task.workload for task in plan.missing}
-    with workers() as (executor, bring, batch_ms):
-        brought = {workload_id: bring(workload) for workload_id, workload in workloads.items()}
-        running: dict[Future[Any], list[Pass]] = {
-            executor.submit(run_passes, batch, brought[batch[0].workload_id]): batch
-            for batch in _batches(plan.passes, workloads, batch_ms)
-        }
-        done: SimpleQueue[Future[Any]] = SimpleQueue()
-        for future in list(running):
-            future.add_done_callback(done.put)
-        while running:
-            try:
-                future = done.get(timeout=LOOK_S)
-            except Empty:  # on Windows, Python hears a signal only between two waits
-                continue
-            for one, result in zip(running.pop(future), future.result(), strict=True):
+    with workers() as (run, batch_ms):
+        batches = _batches(plan.passes, workloads, batch_ms)
+        jobs = [(batch, workloads[batch[0].workload_id]) for batch in batches]
+        for number, results in run(run_passes, jobs):
+            for one, result in zip(batches[number], results, strict=True):
                 yield rows.add(one, result)
 
 

@@ -13,14 +13,14 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable, shortened, shown
 from flashmoe_sim.io.locks import flock, open_folder, unlock
 from flashmoe_sim.io.whole import sync_folder
-from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
+from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING, Column
 from flashmoe_sim.sweep.task import SEMANTICS, Task
 
 COLUMNS = [column.name for column in RESULT_COLUMNS]
@@ -28,17 +28,13 @@ UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or of the ot
 ALWAYS = {column.name for column in IDENTITY if column.name not in UNKNOWN} | {
     column.name for column in COUNTS if column.dtype == "int" and column.unit not in {"bytes", "reads"}
 }
-INT64 = 1 << 63
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
-LEAD = len('{"crc":"01234567","row":')
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 FILE = "ledger.ndjson"
 HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
+LONGEST_HEADER = 1 << 16  # bytes
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # rows that differ only in these belong to one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
-START = b'{"crc":"'
-BINARY: int = getattr(os, "O_BINARY", 0)  # or Windows writes a CR before each LF
-AGAIN = "the same sweep computes it again"
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
 
 Row = dict[str, Any]
@@ -59,16 +55,15 @@ class Ledger:
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._by_id: dict[str, tuple[Row, str]] = {}
         self._end, self._line = 0, 0
-        self._file = self._folder = -1
-        try:
-            with self._errors(BadInput):
-                if not force and self.path.exists():
-                    self._open()
-                    with self._locked():
-                        self._read()
-        except BaseException:
-            self._let_go()
-            raise
+        self._file: Any = None
+        self._folder, self._opened = -1, ExitStack()
+        with self._errors(BadInput), ExitStack() as failed:
+            failed.callback(self._let_go)
+            if not force and self.path.exists():
+                self._open()
+                with self._locked():
+                    self._read()
+            failed.pop_all()
 
     def __enter__(self) -> Ledger:
         return self
@@ -98,15 +93,15 @@ class Ledger:
     def begin(self) -> None:
         """Make the file if there is none, or, with `force`, empty it."""
         with self._errors(BadInput):
-            if self._file < 0:
+            if self._file is None:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._open()
             with self._locked():
                 if self.force:
-                    os.ftruncate(self._file, 0)
+                    self._file.truncate(0)
                 self._read()
             if self.force:
-                _flock(self._file, shared=True)
+                _flock(self._file.fileno(), shared=True)
 
     def refresh(self) -> bool:
         """Read the rows that other processes added; return whether there were any.
@@ -114,7 +109,7 @@ class Ledger:
         It also releases the lock if an interruption came while it was being taken.
         """
         before = len(self)
-        if self._file >= 0:
+        if self._file is not None:
             with self._errors(), self._locked():
                 self._check_in_place()
                 self._read()
@@ -128,20 +123,20 @@ class Ledger:
         with self._errors(), self._locked():
             self._check_in_place()
             self._read()
-            wrong = [problem for row in wanted.values() if (problem := self._wrong(row, "what was computed now"))]
-            new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
+            wrong = {key: self._wrong(row, "what was computed now") for key, row in wanted.items()}
+            new = [row for key, row in wanted.items() if key not in self._rows and not wrong[key]]
             written = self._write(b"".join(line_of([row[name] for name in COLUMNS]) for row in new))
             for number, row in enumerate(new, start=self._line + 1):
                 self._take(row, f"line {number}")
             self._end, self._line = self._end + written, self._line + len(new)  # last: an interruption loses no row
-            if wrong:
-                raise SimError(wrong[0])
+            for problem in filter(None, wrong.values()):
+                raise SimError(problem)
 
     def close(self) -> None:
         """Flush everything to the disk, and release the file."""
         try:
-            if self._file >= 0 and not self.read_only:
-                os.fsync(self._file)
+            if self._file is not None and not self.read_only:
+                os.fsync(self._file.fileno())
                 sync_folder(self.folder)
         except OSError as error:
             raise SimError(
@@ -152,34 +147,27 @@ class Ledger:
             self._let_go()
 
     def _let_go(self) -> None:
-        for descriptor in (self._file, self._folder):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._folder = -1
+        self._file = None
+        self._opened.close()
 
     def _open(self) -> None:
-        self._check_kind()
-        how = os.O_RDONLY if self.read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._file = os.open(self.path, how | BINARY, 0o666)
-        self._folder = open_folder(self.folder, inside=self.path)
-        # held while it is open: nobody empties it meanwhile
-        if not _flock(self._file, shared=not self.force, wait=False):
-            self._let_go()
-            what = "another sweep is writing to it" if self.force else "another sweep starts it again"
-            raise Unusable(f"{self.folder}: {what}; wait for its end, or give another folder")
-
-    def _check_kind(self) -> None:
-        """Refuse what is not a file. With `force`, which empties the file, also refuse a link to one."""
+        """Open the file, and hold its lock while it is open, so that nobody empties it meanwhile."""
         if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
             raise Unusable(f"{self.path}: is not a file; remove it, or give another folder")
         if self.force and self.path.is_symlink():
             found = f"{self.path}: is a link to {self.path.readlink()}, which --force would empty"
             raise Unusable(found, advice="remove the link, or give another folder")
+        self._file = self._opened.enter_context(self.path.open("rb" if self.read_only else "a+b", buffering=0))
+        self._folder = open_folder(self.folder, inside=self.path)
+        self._opened.callback(os.close, self._folder)
+        if not _flock(self._file.fileno(), shared=not self.force, wait=False):
+            self._let_go()
+            what = "another sweep is writing to it" if self.force else "another sweep starts it again"
+            raise Unusable(f"{self.folder}: {what}; wait for its end, or give another folder")
 
     def _check_in_place(self) -> None:
         """Refuse to go on if the file was removed or renamed: tables would be written without it."""
-        ours, there = os.fstat(self._file), os.stat(self.path) if self.path.exists() else None
-        if there is None or not os.path.samestat(ours, there):
+        if not (self.path.exists() and os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())):
             raise SimError(
                 f"{self.path}: was moved or removed while the sweep ran; run the same command again, with the folder's "
                 "new name if it has one"
@@ -192,7 +180,7 @@ class Ledger:
         try:
             yield
         finally:
-            if self._folder >= 0:  # Ctrl-C just before the block leaves this to the end, when the lock is gone
+            if self._file is not None:  # Ctrl-C just before the block leaves this to the end, when the lock is gone
                 with suppress(OSError):
                     unlock(self._folder, of_folder=True)
 
@@ -211,47 +199,38 @@ class Ledger:
 
         Unless read_only, drop the torn end that a killed process left, and write a new header.
         """
-        size_bytes = os.fstat(self._file).st_size
-        if size_bytes < self._end:
+        if self._file.seek(0, os.SEEK_END) < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
-        if not self._end:
-            start = self._read_at(0, len(START))
-            if start != START[: len(start)]:  # known before the file is read, however large
-                self._check_header(None)
-        added = b""
-        while part := self._read_at(self._end + len(added), size_bytes - self._end - len(added)):
-            added += part
-        *lines, torn = added.split(b"\n")
-        if not self._line and not lines and not line_of(HEADER).startswith(torn):
-            self._check_header(None)
+        if not self._line:
+            self._check_header()
+        self._file.seek(self._end)
+        *lines, torn = self._file.read().split(b"\n")
         damaged = []
         for number, line in enumerate(lines, start=self._line + 1):
-            found = checked(line + b"\n")
-            if number == 1:
-                self._check_header(found)
-            elif not is_row(found):
-                damaged.append(number)
-            else:
+            if is_row(found := checked(line + b"\n")):
                 self._take(dict(zip(COLUMNS, found, strict=True)), f"line {number}")
-        if torn and self.read_only:
-            self.notes.append(f"{self.path}: its last line is torn, so its row is left out; {AGAIN}")
-        elif torn:
-            os.ftruncate(self._file, self._end + len(added) - len(torn))
-            self.notes.append(f"{self.path}: its last line was torn and is dropped; its row is computed again")
+            elif number > 1:
+                damaged.append(number)
+        self._end, self._line = self._end + sum(map(len, lines)) + len(lines), self._line + len(lines)
+        again = "is left out; the same sweep computes it again" if self.read_only else "is computed again"
+        if torn:
+            what = "torn, so its row" if self.read_only else "torn and is dropped; its row"
+            self.notes.append(f"{self.path}: its last line {'is' if self.read_only else 'was'} {what} {again}")
         if damaged:
             which = f"line{'s' * (len(damaged) > 1)} {', '.join(map(str, damaged))}"
-            then = f"what was there is left out; {AGAIN}" if self.read_only else "what was there is computed again"
-            self.notes.append(f"{self.path}: {which} of it cannot be read; {then}")
-        self._end, self._line = self._end + len(added) - len(torn), self._line + len(lines)
+            self.notes.append(f"{self.path}: {which} of it cannot be read; what was there {again}")
+        if torn and not self.read_only:
+            self._file.truncate(self._end)
         if not self._line and not self.read_only:
             self._end, self._line = self._write(line_of(HEADER)), 1
 
-    def _read_at(self, place: int, count_bytes: int) -> bytes:
-        """As os.pread, which Windows lacks; writing appends in any case."""
-        os.lseek(self._file, place, os.SEEK_SET)
-        return os.read(self._file, count_bytes)
-
-    def _check_header(self, found: Any) -> None:
+    def _check_header(self) -> None:
+        """Refuse a first line that is not this version's, or the beginning of it; before more is read."""
+        self._file.seek(0)
+        first, whole, _ = self._file.read(LONGEST_HEADER).partition(b"\n")
+        if not whole and line_of(HEADER).startswith(first):
+            return
+        found = checked(first + b"\n")
         if not isinstance(found, dict) or "ledger" not in found:
             raise Malformed(
                 f"{self.path}: is not a ledger of results, or its header line is damaged; "
@@ -271,9 +250,7 @@ class Ledger:
 
     def _wrong(self, row: Row, where: str) -> str:
         """What is wrong with a row whose id the ledger has with other numbers; empty for any other row."""
-        if row["id"] not in self._by_id:
-            return ""
-        known, known_where = self._by_id[row["id"]]
+        known, known_where = self._by_id.get(row["id"], (row, ""))
         for name in NUMBERS:
             one, other = known[name], row[name]
             if one != other and repr(one) != repr(other):  # NaN differs from itself
@@ -289,10 +266,10 @@ class Ledger:
         written = 0
         try:
             while written < len(data):
-                written += os.write(self._file, data[written:])
+                written += self._file.write(data[written:])
         except BaseException:
-            if os.fstat(self._file).st_size - self._end < len(data):
-                os.ftruncate(self._file, self._end)
+            if self._file.seek(0, os.SEEK_END) - self._end < len(data):
+                self._file.truncate(self._end)
             raise
         return written
 
@@ -314,37 +291,34 @@ def _flock(descriptor: int, *, shared: bool = False, wait: bool = True, of_folde
 
 def is_row(found: Any) -> bool:
     """Whether a line has valid values for every column, and lacks nothing that every row has."""
-    return (
-        isinstance(found, list)
-        and len(found) == len(COLUMNS)
-        and all(
-            column.name not in ALWAYS if value is None else _is_value(value, column.dtype)
-            for value, column in zip(found, RESULT_COLUMNS, strict=True)
-        )
-    )
+    return isinstance(found, list) and len(found) == len(COLUMNS) and all(map(_is_value, found, RESULT_COLUMNS))
 
 
-def _is_value(value: Any, dtype: str) -> bool:
-    """Whether a value is one of its column: a text, or a number that is not negative."""
-    if type(value) not in TYPES[dtype]:
-        return False
+def _is_value(value: Any, column: Column) -> bool:
+    """Whether a value is one of its column: a text, a number that is not negative, or none where a row may lack it."""
+    if value is None or type(value) not in TYPES[column.dtype]:
+        return value is None and column.name not in ALWAYS
     if isinstance(value, str):
         return not HALF_CHARACTER.search(value)
-    return value >= 0 and (isinstance(value, float) or value < INT64)  # false for NaN
+    return value >= 0 and (isinstance(value, float) or value < 1 << 63)  # false for NaN
 
 
 def line_of(value: Any) -> bytes:
     """A line with a value and its checksum."""
-    text = json.dumps(value, separators=(",", ":")).encode()  # floats are restored bit for bit, infinite ones too
+    return _signed(json.dumps(value, separators=(",", ":")).encode())  # floats are restored bit for bit, infinite too
+
+
+def _signed(text: bytes) -> bytes:
     return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text)
+
+
+LEAD = _signed(b"").index(b"}")
 
 
 def checked(line: bytes) -> Any:
     """The content of a line, or None if it is not what was written."""
     text = line[LEAD:-2]
-    if line != b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text):
-        return None
     try:
-        return json.loads(text)
+        return json.loads(text) if line == _signed(text) else None
     except (ValueError, RecursionError):
         return None

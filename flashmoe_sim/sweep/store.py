@@ -117,33 +117,27 @@ def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, pa
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """A temporary folder. It stays if it has finished files that could be moved neither in nor back."""
-    scratch, moved = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder)), False
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
     try:
         yield scratch
-        moved = True
     finally:
-        if moved or not (scratch / READY).exists():
+        if not any((scratch / READY).glob("*")):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:
     """Move all files from `new` to `folder`, and first what they replace to `old`; undo all if one cannot be moved."""
     ready = new.with_name(READY)
+    moves = [(folder / name, old / name) for name in FILES if (folder / name).exists()]
+    moves += [(ready / name, folder / name) for name in FILES if (new / name).exists()]
     patiently(os.rename, new, ready)
-    names = [name for name in FILES if (ready / name).exists()]
     try:
-        for name in FILES:
-            if (folder / name).exists():
-                patiently(os.replace, folder / name, old / name)
-        for name in names:
-            patiently(os.replace, ready / name, folder / name)
+        for source, target in moves:
+            patiently(os.replace, source, target)
     except BaseException:
-        for name in names:
-            if not (ready / name).exists():
-                patiently(os.replace, folder / name, ready / name)
-        for name in FILES:
-            if (old / name).exists():
-                patiently(os.replace, old / name, folder / name)
+        for source, target in reversed(moves):
+            if not source.exists():
+                patiently(os.replace, target, source)
         patiently(os.rename, ready, new)
         raise
 

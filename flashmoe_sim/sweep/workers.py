@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from flashmoe_sim.io.errors import Conflict, OutOfRange, SimError
 from flashmoe_sim.residency.workload import Workload
+
+LOOK_S = 0.1
 
 
 class Lost(SimError):
@@ -18,15 +21,13 @@ class Lost(SimError):
 
 
 class Workers(NamedTuple):
-    """An executor, and how a workload comes to its workers.
+    """Where jobs run, each on a workload.
 
-    bring: called once for each workload; returns what to pass to `executor.submit` in its place, such as a handle that
-    the executor turns into the workload where a pass runs. Threads use the workload itself.
-    batch_ms: short passes are sent together until they take about this long; 0 sends each alone.
+    map: the number and the result of each job, as they finish: of a function, and of the pairs that it is called with.
+    batch_ms: short passes make a job together until they take about this long; 0 makes each a job.
     """
 
-    executor: Executor
-    bring: Callable[[Workload], Any]
+    map: Callable[[Callable[[Any, Workload], Any], Sequence[tuple[Any, Workload]]], Iterator[tuple[int, Any]]]
     batch_ms: float = 0
 
 
@@ -63,6 +64,21 @@ def in_threads(count: int | None = None) -> OpenWorkers:
 def _threads(count: int | None) -> Iterator[Workers]:
     pool = ThreadPoolExecutor(count)
     try:
-        yield Workers(pool, lambda workload: workload)
+        yield Workers(partial(_mapped, pool))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # a kernel cannot be interrupted, and nobody waits for it
+
+
+def _mapped(
+    pool: ThreadPoolExecutor, run: Callable[[Any, Workload], Any], jobs: Sequence[tuple[Any, Workload]]
+) -> Iterator[tuple[int, Any]]:
+    numbers = {pool.submit(run, *job): number for number, job in enumerate(jobs)}
+    done: SimpleQueue[Future[Any]] = SimpleQueue()
+    for future in list(numbers):
+        future.add_done_callback(done.put)
+    while numbers:
+        try:
+            future = done.get(timeout=LOOK_S)
+        except Empty:  # on Windows, Python hears a signal only between two waits
+            continue
+        yield numbers.pop(future), future.result()

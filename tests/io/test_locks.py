@@ -70,10 +70,12 @@ with atomic_writer(Path("page"), force=True) as out:
         assert sorted(path.name for path in folder.iterdir()) == [new.name, "page"]
 
 
-def test_two_writers_that_are_killed_lose_no_row(folder: Path) -> None:
+@pytest.mark.parametrize("hidden", [True, False])
+def test_two_writers_that_are_killed_lose_no_row(folder: Path, *, hidden: bool) -> None:
+    """Whatever a writer said was kept is there, and nothing is torn, at a random moment."""
     here = folder.parent / "as_on_windows"
     here.mkdir()
-    (here / "sitecustomize.py").write_text(HIDDEN, encoding="utf-8")
+    (here / "sitecustomize.py").write_text(HIDDEN if hidden else "", encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": f"{here}:{ROOT}"}
     children = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(first)], stdout=-1, text=True, cwd=folder, env=environment)
@@ -81,7 +83,7 @@ def test_two_writers_that_are_killed_lose_no_row(folder: Path) -> None:
     ]
     for child in children:
         assert child.stdout.readline() == "ready\n"
-    refused = run(f"{LEDGER}\nLedger(Path('out'), force=True).begin()", folder=folder)
+    refused = run(f"{LEDGER}\nLedger(Path('out'), force=True).begin()", folder=folder, hidden=hidden)
     assert b"another sweep is writing to it" in refused.stderr
     for child in children:
         child.kill()
@@ -92,6 +94,7 @@ def test_two_writers_that_are_killed_lose_no_row(folder: Path) -> None:
     assert kept
     assert set(kept) <= set(found)
     assert len(found) == len(set(found)) <= len(kept) + len(children)
-    again = run(f"{LEDGER}\nwith Ledger(Path('out'), force=True) as ledger:\n    ledger.begin()", folder=folder)
+    empty = f"{LEDGER}\nwith Ledger(Path('out'), force=True) as ledger:\n    ledger.begin()"
+    again = run(empty, folder=folder, hidden=hidden)
     assert (again.returncode, again.stderr) == (0, b"")
     assert len((folder / "out" / FILE).read_bytes().splitlines()) == 1

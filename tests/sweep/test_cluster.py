@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import psutil
 import pytest
+from distributed import Client
 from numpy.typing import NDArray
 
 from flashmoe_sim.api import load_trace
@@ -121,8 +122,6 @@ class Started:
 
     def wait_for(self, workers: int) -> None:
         """Until the scheduler answers, and knows so many."""
-        from distributed import Client
-
         with Client(self.address, timeout=30, set_as_default=False) as client:
             if workers:
                 client.wait_for_workers(workers, timeout=30)
@@ -182,23 +181,21 @@ def test_a_trace_goes_to_each_worker_once(shared: Started) -> None:
     """All passes on one worker get the same object; requested again, it would be another."""
     workload = load_trace("python-256")
     with on_cluster(shared.address)() as workers:
-        brought = workers.bring(workload)
-        futures = [workers.executor.submit(identity, number, brought) for number in range(100)]
-        held = {future.result() for future in futures}
+        held = {found for _, found in workers.map(identity, [(number, workload) for number in range(100)])}
     assert len(held) == 2
     assert {pid for pid, _ in held} == {child.pid for child in shared.workers}
 
 
 def test_a_trace_stays_for_later_sweeps(shared: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not sent again; each sweep has its own workload of it. Beyond the limit the oldest is forgotten."""
-    sent = list[str]()
-    keep = cluster._OnCluster._keep
+    sent = list[Workload]()
+    submit = Client.submit
 
-    def kept(executor: cluster._OnCluster, names: list[str], future: Any) -> None:
-        sent.append(names[-1])
-        keep(executor, names, future)
+    def submitted(client: Client, function: Any, *given: Any, **named: Any) -> Any:
+        sent.extend(given)
+        return submit(client, function, *given, **named)
 
-    monkeypatch.setattr(cluster._OnCluster, "_keep", kept)
+    monkeypatch.setattr(Client, "submit", submitted)
     monkeypatch.setattr(cluster, "KEPT_BYTES", 2 * kept_bytes(some_workload(7)))
     setups, counts = plan_setups("4", policy="lru", contract="atomic"), []
     for seed in (7, 7, 8, 7, 9, 8, 7):
@@ -206,10 +203,8 @@ def test_a_trace_stays_for_later_sweeps(shared: Started, monkeypatch: pytest.Mon
         counts.append(len(sent))
     assert counts == [1, 1, 2, 2, 3, 3, 4]
     with on_cluster(shared.address)() as workers:
-        held = []
-        for _ in range(2):
-            brought = workers.bring(some_workload(7))
-            held.append({workers.executor.submit(identity, number, brought).result() for number in range(4)})
+        jobs = [(number, some_workload(7)) for number in range(4)]
+        held = [{found for _, found in workers.map(identity, jobs)} for _ in range(2)]
     assert len(sent) == 4
     assert not held[0] & held[1]
 
@@ -335,7 +330,7 @@ def refused(address: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", ["semantics", "flashmoe-sim", "Python", "source"])
+@pytest.mark.parametrize("name", ["flashmoe-sim", "Python", "source"])
 def test_other_versions_are_refused(shared: Started, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     here = cluster.about()
     monkeypatch.setattr(cluster, "about", lambda: here | {name: "other"})
@@ -346,7 +341,7 @@ def test_other_versions_are_refused(shared: Started, monkeypatch: pytest.MonkeyP
 
 def test_a_worker_of_another_version_that_comes_late_is_refused() -> None:
     with pytest.raises(Exception, match=r"a worker has Python 3\.\d+, but the sweep 2\.7"):
-        cluster._on_worker(cluster.about() | {"Python": "2.7"}, b"never read", cluster._Arrived(some_workload(6)), "")
+        cluster._on_worker(b"never read", some_workload(6), sender=cluster.about() | {"Python": "2.7"}, sweep="")
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -70,20 +69,14 @@ def alone(task: Task) -> dict[str, Any]:
     return row_of(task, replayed.counts.total() | (timing or {}), best=optimum)
 
 
-class Sent(Executor):
-    """Runs passes here; they and their results are pickled as for another machine."""
-
-    def submit(self, run: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        one, workload = given
-        future: Future[Any] = Future()
-        result = run(pickle.loads(pickle.dumps(one)), workload)
-        future.set_result(pickle.loads(pickle.dumps(result)))
-        return future
-
-
 @contextmanager
 def elsewhere() -> Iterator[Workers]:
-    yield Workers(Sent(), lambda workload: pickle.loads(pickle.dumps(workload)))
+    """Runs jobs here; they and their results are pickled as for another machine."""
+
+    def sent(value: Any) -> Any:
+        return pickle.loads(pickle.dumps(value))
+
+    yield Workers(lambda run, jobs: ((number, sent(run(*sent(job)))) for number, job in enumerate(jobs)))
 
 
 @pytest.mark.parametrize("seed", range(3))
