@@ -125,7 +125,7 @@ def _mapped(
     brought = {content_id: _bring(client, workload) for content_id, workload in workloads.items()}
     sent = [cloudpickle.dumps((run, passes)) for passes, _ in jobs]
     held = [brought[workload.content_id] for _, workload in jobs]
-    futures = client.map(_on_worker, sent, held, sender=about(), sweep=secrets.token_hex(8), pure=False)
+    futures = client.map(_on_worker, [about()] * len(jobs), sent, held, [secrets.token_hex(8)] * len(jobs), pure=False)
     numbers = {future.key: number for number, future in enumerate(futures)}
     done = as_completed(futures, loop=client.loop, with_results=True)
     lost = f"cluster {name}: lost in the middle of the sweep:"
@@ -178,7 +178,7 @@ def _arrived(workload: Workload) -> Workload:
 IN_SWEEP: WeakKeyDictionary[Workload, tuple[str, Workload]] = WeakKeyDictionary()  # what arrived, in the latest sweep
 
 
-def _on_worker(sent: bytes, arrived: Workload, *, sender: About, sweep: str) -> Any:
+def _on_worker(sender: About, sent: bytes, arrived: Workload, sweep: str) -> Any:
     if difference := _difference(sender):
         raise SimError(f"a worker has {difference}")
     run, passes = pickle.loads(sent)  # noqa: S301 - from the sweep that this worker serves

@@ -199,8 +199,10 @@ class Ledger:
 
         Unless read_only, drop the torn end that a killed process left, and write a new header.
         """
-        if self._file.seek(0, os.SEEK_END) < self._end:
+        if (size_bytes := self._file.seek(0, os.SEEK_END)) < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
+        if self._line and size_bytes == self._end:
+            return
         if not self._line:
             self._check_header()
         self._file.seek(self._end)

@@ -23,7 +23,7 @@ class Lost(SimError):
 class Workers(NamedTuple):
     """Where jobs run, each on a workload.
 
-    map: the number and the result of each job, as they finish: of a function, and of the pairs that it is called with.
+    map: calls a function with each of these pairs; the number and the result of each, as they finish.
     batch_ms: short passes make a job together until they take about this long; 0 makes each a job.
     """
 

@@ -10,16 +10,16 @@ import ctypes
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from reports.reliability.faults import Faults, Tally
-from reports.reliability.page import FAULTS, FUZZ, PAGE, markdown, read, write
+from reports.reliability.faults import Faults
+from reports.reliability.page import COLUMNS, DOORS, FAULTS, FUZZ, PAGE, markdown, read, write
 from reports.reliability.processes import Asked, Reference, run
 
 NEW_USER, NEW_MOUNTS, READ_ONLY, REMOUNT, PRIVATE, DETACH = 0x10000000, 0x20000, 1, 32, 0x44000, 2
@@ -35,41 +35,19 @@ def mounted(disk: Path) -> bool:
     return not C.mount(b"none", os.fsencode(disk), b"tmpfs", 0, f"size={DISK_BYTES}".encode())
 
 
-def tallies(scratch: Path, *, rounds: int) -> Iterator[Tally]:
-    """Every fault. rounds: of `kill -9`; the others have a share of them."""
+def faults(scratch: Path, *, rounds: int) -> Iterator[dict[str, Any]]:
+    """The rows of the report."""
     disk = scratch / "disk"
+
+    def remount(only_read: bool) -> None:
+        assert not C.mount(b"none", os.fsencode(disk), b"tmpfs", REMOUNT | (READ_ONLY if only_read else 0), None)
+
     has_disk = mounted(disk)
     trace, other = scratch / "trace.parquet", scratch / "other.parquet"
     assert run(["trace", "convert", "python-256", str(trace)]) == 0
     assert run(["trace", "convert", "cpp-256", str(other)]) == 0
     reference = Reference(Asked(str(trace)), scratch / "plain")
-    faults = Faults(reference, scratch)
-    some, few = max(rounds // 8, 1), max(rounds // 20, 1)
-    yield faults.killed(rounds)
-    yield faults.stopped(signal.SIGTERM, some)
-    yield faults.stopped(signal.SIGINT, some)
-    yield faults.both_at_once(some)
-    yield faults.forced_at_once(few)
-    yield faults.file_limit(some)
-    if has_disk:
-
-        def remount(only_read: bool) -> None:
-            flags = REMOUNT | (READ_ONLY if only_read else 0)
-            assert not C.mount(b"none", os.fsencode(disk), b"tmpfs", flags, None)
-
-        yield faults.full_disk(some, disk)
-        yield faults.read_only(few, disk, remount)
-    yield faults.removed(few)
-    yield faults.no_sync(few)
-    yield faults.memory_in_a_pass(few)
-    if rounds > 10:
-        yield faults.memory_limit(few)
-    yield faults.clock(few)
-    yield faults.nobody_reads(4)
-    yield faults.torn(1 if rounds > 10 else 40)
-    yield faults.flipped(20 * rounds)
-    yield faults.other_writers(few, trace)
-    yield faults.trace_replaced(few, trace, other)
+    yield from Faults(reference, scratch, disk=disk if has_disk else None, remount=remount).rows(rounds, trace, other)
 
 
 def main() -> None:
@@ -86,16 +64,16 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="reliability-", dir=memory if os.access(memory, os.W_OK) else None))
     rows, begin = [], time.monotonic()
     try:
-        for tally in tallies(scratch, rounds=asked.rounds):
-            rows.append(tally.row)
-            print(f"reliability: {tally.row}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+        for row in faults(scratch, rounds=asked.rounds):
+            rows.append(row)
+            print(f"reliability: {row}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
     finally:
         C.umount2(os.fsencode(scratch / "disk"), DETACH)
         shutil.rmtree(scratch, ignore_errors=True)
     if asked.json:
         print(json.dumps(rows))
         return
-    write(FAULTS, rows)
+    write(FAULTS, rows, COLUMNS)
     PAGE.write_text(markdown(read(FAULTS), read(FUZZ)))
 
 
@@ -103,7 +81,7 @@ def feed(seconds: float) -> None:
     """Feed every door so long, and put what came of it on the page."""
     command = [sys.executable, "-m", "tests.fuzz", "--all", "--seconds", str(seconds), "--json"]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
-    write(FUZZ, [door | {"findings": len(door["findings"])} for door in json.loads(printed)])
+    write(FUZZ, [door | {"findings": len(door["findings"])} for door in json.loads(printed)], DOORS)
     PAGE.write_text(markdown(read(FAULTS), read(FUZZ)))
 
 

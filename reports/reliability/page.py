@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import polars
 
 from reports.pages import table, wrapped
 
@@ -30,29 +32,24 @@ DOORS = {
     "most_mib": "most memory (MiB)",
     "findings": "findings",
 }
-Row = Mapping[str, object]
+Row = Mapping[str, Any]
 
 
-def read(path: Path) -> list[dict[str, str]]:
+def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a table; none if it is not there."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    return polars.read_csv(path).to_dicts() if path.exists() else []
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
+def write(path: Path, rows: Sequence[Row], columns: Iterable[str]) -> None:
     """Keep the rows of a table."""
-    with path.open("w", newline="") as stream:
-        table = csv.DictWriter(stream, list(rows[0]), extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    polars.DataFrame(rows).select(columns).write_csv(path)
 
 
-def markdown(faults: Sequence[Mapping[str, str]], doors: Sequence[Mapping[str, str]]) -> str:
+def markdown(faults: Sequence[Row], doors: Sequence[Row]) -> str:
     """The text of README.md."""
-    rounds, lost, double = (sum(int(row[name]) for row in faults) for name in ("rounds", "lost", "double"))
-    wrong, codes = (sum(int(row[name]) for row in faults) for name in ("wrong", "codes"))
+    rounds, lost, double, wrong, codes = (
+        sum(row[name] for row in faults) for name in ("rounds", "lost", "double", "wrong", "codes")
+    )
     text = f"""
 # What sweeps survive
 
@@ -76,9 +73,7 @@ must have all rows at the end, in any order.
 - Disk full is a small disk with 0 to 15 free pages; a file size limit stops a write in the middle of a row or a table.
 - The memory limit is an address space of 900 to 1,500 MiB in a process started from nothing; compiled libraries of
 others then end the process with signal 6 or 11, which counts as right. No memory in a pass must give exit code 2.
-- Bits flipped: one to three random bits of a ledger. A header that is not as it was is refused with `--force` as the
-way on; any other damage costs the rows of its lines, which are computed again.
-- Torn at each byte: the last row cut after each of its bytes. These two are done to the ledger without the command.
+- Rows cut at each byte and flipped bits are faults of the ledger alone: tests/sweep/test_ledger.py has them.
 - The fault that removes the folder takes its rows with it; they count neither as kept nor as lost.
 - A killed `sim trace convert` or `sim recommend --save` leaves a whole file or none, and the next one tidies up.
 
@@ -86,7 +81,7 @@ way on; any other damage costs the rows of its lines, which are computed again.
 `--fuzz SECONDS` feeds the doors of `tests.fuzz` and adds what came of it. A few rounds of each run with the tests.
 """
     if doors:
-        tried, findings = (sum(int(row[name]) for row in doors) for name in ("tried", "findings"))
+        tried, findings = (sum(row[name] for row in doors) for name in ("tried", "findings"))
         text += f"""
 ## Damaged inputs
 
@@ -97,13 +92,11 @@ way on; any other damage costs the rows of its lines, which are computed again.
     return wrapped(text)
 
 
-def _table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> str:
+def _table(columns: Mapping[str, str], rows: Sequence[Row]) -> str:
     return table(list(columns.values()), ([_shown(row[name]) for name in columns] for row in rows), left=None)
 
 
-def _shown(cell: str) -> str:
-    try:
-        number = float(cell)
-    except ValueError:
+def _shown(cell: Any) -> str:
+    if isinstance(cell, str):
         return cell
-    return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
+    return f"{cell:,.0f}" if cell == int(cell) else f"{cell:,.2f}"

@@ -341,7 +341,7 @@ def test_other_versions_are_refused(shared: Started, monkeypatch: pytest.MonkeyP
 
 def test_a_worker_of_another_version_that_comes_late_is_refused() -> None:
     with pytest.raises(Exception, match=r"a worker has Python 3\.\d+, but the sweep 2\.7"):
-        cluster._on_worker(b"never read", some_workload(6), sender=cluster.about() | {"Python": "2.7"}, sweep="")
+        cluster._on_worker(cluster.about() | {"Python": "2.7"}, b"never read", some_workload(6), "")
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

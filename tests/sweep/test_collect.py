@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from flashmoe_sim.api import load_trace
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Anchors
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import replay
@@ -113,21 +110,3 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
         )
         assert row["bottleneck"] in ("compute", "upload", "read", "cpu")
     assert {row["bottleneck"] == "does-not-fit" for row in rows} == {True, False}
-
-
-def test_the_id_of_a_machine_is_of_its_numbers() -> None:
-    """Another name or source gives a machine the same rows; another number, interval or fit of its own, others."""
-    workload, setups = load_trace("prose-256"), plan_setups("64")
-    plain = load_machine("vm-2core")
-    quantity = plain.storage.read_gb_s
-    renamed = replace(plain, name="mine")
-    sourced = replace(plain, storage=replace(plain.storage, read_gb_s=replace(quantity, source="elsewhere")))
-    surer = replace(plain, storage=replace(plain.storage, read_gb_s=replace(quantity, lo=quantity.value)))
-    fitted = replace(plain, anchors=Anchors(("a run",), "a model", "2026-01-01", "sim machine fit a/path"))
-    refitted = replace(plain, anchors=Anchors(("b run",), "b model", "2026-02-02", "sim machine fit b/path"))
-    faster = plain.varied("storage.read_gb_s", 2 * quantity.value)
-    machines = [plain, renamed, sourced, fitted, refitted, surer, faster]
-    ids = [row["id"] for row in sweep([workload], setups, machines=machines)]
-    assert ids[0] == ids[1] == ids[2]
-    assert ids[3] == ids[4]  # a fit narrows the intervals, whichever runs it rests on
-    assert len(set(ids)) == 4

@@ -398,23 +398,6 @@ def test_a_timed_weighting_from_the_command_line(tmp_path: Path, capsys: pytest.
     assert replayed["timing"]["tok_s"] == row["tok_s"] == single["tok_s"]
 
 
-def test_what_was_not_in_ids_once(inputs: Inputs) -> None:
-    """Each changes the row, and so the id: the phase of calls, where texts begin, top-k and the model's dense bytes."""
-    updated = replace(inputs, setup=replace(inputs.setup, policy=HotProfile(update_rate=0.5)))
-    prefetched = replace(inputs, setup=replace(inputs.setup, prefetch=Hot()))
-    cases = [
-        (inputs, replace(inputs, trace=inputs.trace.with_(phase=None))),
-        (updated, replace(updated, trace=inputs.trace.with_(sequence=None, phase=None))),
-        (prefetched, replace(prefetched, trace=inputs.trace.with_(top_k=1))),
-    ]
-    assert inputs.geometry is not None
-    plain = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
-    cases.append((plain, replace(plain, geometry=replace(inputs.geometry, dense_bytes=70 << 20))))
-    for one, other in cases:
-        assert one.row() != other.row()
-        assert one.id != other.id
-
-
 def test_the_semantics_are_in_the_id(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     before = inputs.id
     monkeypatch.setattr(task, "SEMANTICS", task.SEMANTICS + 1)
