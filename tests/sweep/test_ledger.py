@@ -203,6 +203,21 @@ def test_an_interruption_leaves_no_lock_and_whole_rows_only(
             assert not ledger.notes + other.notes
 
 
+def test_readers_and_writers_wait_for_one_another(tmp_path: Path) -> None:
+    write(tmp_path, row(1))
+    with Ledger(tmp_path) as ledger:
+        held = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        others = [threading.Thread(target=one) for one in (lambda: ledger.append([row(2)]), lambda: read(tmp_path))]
+        for other in others:
+            other.start()
+        assert [other.join(0.2) or other.is_alive() for other in others] == [True, True]
+        os.close(held)
+        for other in others:
+            other.join()
+    assert read(tmp_path)[0] == [row(1), row(2)]
+
+
 def test_an_interruption_just_before_a_locked_block_says_nothing(tmp_path: Path) -> None:
     """Python ends what the block left open only when it ends itself, and prints what is raised there."""
     ledger = Ledger(tmp_path / "out")
