@@ -152,13 +152,16 @@ def test_equal_traces_are_walked_once(tmp_path: Path) -> None:
 
 
 def test_a_wider_sweep_computes_only_what_is_missing(tmp_path: Path) -> None:
+    """Under another name, too: rows have the names that things have now."""
     workload, seen = some_workload(4), list[int]()
     few, many = plan_setups("2,4", policy="lru,fifo"), plan_setups("2,4,6", policy="lru,fifo,clock")
     asked: dict[str, Any] = {"conditions": lambda *_: CONDITIONS, "progress": lambda _, total: seen.append(total)}
     with Ledger(tmp_path) as ledger:
         sweep([workload], few, ledger=ledger, machines=MACHINES[:1], **asked)
-    for machines, setups in ((MACHINES[:1], few), (MACHINES[:1], many), (MACHINES, many)):
+    renamed = [replace(machine, name="mine") for machine in MACHINES]
+    for machines, setups in ((MACHINES[:1], few), (renamed[:1], few), (MACHINES[:1], many), (MACHINES, many)):
         seen.clear()
+        workload = Workload(workload.trace.with_(name=f"{len(setups)}{machines[0].name}"), workload.geometry)
         with Ledger(tmp_path) as ledger:
             rows = sweep([workload], setups, ledger=ledger, machines=machines, **asked)
         assert rows == sweep([workload], setups, machines=machines, conditions=lambda *_: CONDITIONS)
