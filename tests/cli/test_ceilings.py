@@ -55,46 +55,6 @@ def test_this_is_what_replay_says(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "python-256 --bank 64 --machine vm-2core --dense 10MiB --policy static",
-        "python-256 --bank 1 --contract atomic --machine rtx-5090 --dense 1MiB",
-        "python-256 --bank 1 --contract sequential --machine vm-2core --dense 3GiB --lookahead 2147483647",
-        "qwen3-30b-mlx --bank 32 --machine rtx-5090 --dense 1GiB --contract atomic --policy hot-window",
-        "deepseek-v2-lite --bank 1GiB --machine m5-max-128 --dense 30GiB --contract atomic --scope global",
-        "gpt-oss-120b --bank 16 --machine m2-16 --dense 2GiB --prefetch next-layer --execution overlap-prefetch",
-    ],
-)
-def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    out = printed_by(capsys, "ceilings", *arguments.split(), quiet=False)
-    assert max(map(len, out.splitlines())) <= 80
-    assert not any(word in out for word in ("…", "None", "nan", "inf", "e+"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("python-256 --bank 64", "Missing option '--machine'"),
-        ("python-256 --machine vm-2core", "Missing option '--bank'"),
-        ("python-256 --bank 64 --machine m99", "unknown machine 'm99'"),
-        ("python-256 --bank 64 --machine vm-2core --dense 5", "--dense '5': expected a size with its unit"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --execution fast", "unknown execution model 'fast'"),
-        (
-            "python-256 --bank 64 --machine vm-2core --dense 1GiB --execution hot-cold",
-            "needs [gpu], [cpu] with",
-        ),
-        ("python-256 --bank 64 --machine vm-2core --dense 99GiB", "do not fit vm-2core"),
-        ("python-256 --bank 4 --machine vm-2core --dense 1GiB", "slot-bank overflow"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --hot", "hot_share is not known"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --lookahead -1", "--lookahead"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --policy min", "undefined under the contract protected"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
-    assert says in refusal(capsys, "ceilings", *arguments.split())
-
-
 def test_a_sidecar_does_not_tell_its_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
     entry = catalog()["python-256"]
     asked = ("ceilings", entry.path, "--model", entry.model, "--bank", "64", "--machine", "vm-2core")

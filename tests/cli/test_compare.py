@@ -100,24 +100,6 @@ def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     assert "exists" in refusal(capsys, *ASKED, "--out", str(out))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["python-256", "--machine", "rtx-3090", "--hit-rate", "0.5"], "a hit rate replaces a trace"),
-        (["--machine", "rtx-3090"], "give --model"),
-        (["python-256", "--machine", "laptop-ddr4", "--system", "placed"], "needs a GPU with a memory of its own"),
-        (["python-256", "--machine", "rtx-3090", "--system", "plced"], "did you mean 'placed'?"),
-        (["python-256", "--machine", "rtx-3090", "--system", "placed:layers=3"], "'layers=3' is not a parameter"),
-        (
-            ["python-256", "--machine", "rtx-3090", "--out", "rows.xlsx"],
-            "ends in .csv, .parquet, .tex, .svg, .pdf or .png",
-        ),
-    ],
-)
-def test_one_line_for_what_cannot_be(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert message in refusal(capsys, "compare", *arguments)
-
-
 def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["name"] for one in document(capsys, "system", "list")["systems"]] == list(SYSTEMS)
     assert main(["system", "list"]) == 0

@@ -33,27 +33,6 @@ def test_without_a_trace_the_first_of_the_catalogue(capsys: pytest.CaptureFixtur
     )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "python-256 --bank 8",
-        "python-256 --bank 256",
-        "python-256 --bank 128 --policy static",
-        "python-256 --bank 7 --scope global --contract atomic",
-        "python-256 --bank 1 --contract sequential --policy random",
-        "deepseek-v2-lite --bank 4GiB --scope global --contract atomic --policy static:global",
-        "gpt-oss-120b --bank 1 --policy min --contract atomic --scope global",
-        "qwen3-30b-mlx --bank 5GiB --contract atomic",
-        "gemma-4-26b-phone --bank 30 --scope global",
-    ],
-)
-def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    out = printed_by(capsys, "diagnose", *arguments.split(), quiet=False)
-    assert max(map(len, out.splitlines())) <= 80
-    assert "…" not in out
-    assert "None" not in out
-
-
 def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed_by(capsys, "diagnose", "python-256", "--bank", "64").startswith(
         "policy: min in the same bank would avoid 53% of"

@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.table import PRESETS
 from tests.machines.builders import FULL
-from tests.support import document, printed_by, refusal
+from tests.support import document, printed_by
 
 
 def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,27 +72,3 @@ def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert found["storage"]["measured"] == [{"size_kib": 4096, "lanes": 4, "gb_s": 3.5, "source": "fio"}]
     assert found["anchors"]["runs"] == ["a", "b"]
     assert found["cpu"]["weights_gb_s"] is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show"], "sim machine show: Missing argument 'MACHINE'"),
-        (["show", "m9"], "sim: unknown machine 'm9'; known: gb10-128"),
-        (["show", "mine.toml"], "sim: mine.toml: storage.read has no unit: write read_gb_s"),
-        (["show", "torn.toml"], "sim: torn.toml: not TOML: Expected ']'"),
-        (["show", "none.toml"], "sim: none.toml: no such file"),
-        (["fits"], "sim machine: No such command 'fits'"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.toml").write_text(FULL.replace("read_gb_s", "read"))
-    Path("torn.toml").write_text(FULL[: FULL.index("]\nram_gib")])
-    assert refusal(capsys, "machine", *arguments).startswith(message)

@@ -25,20 +25,6 @@ def test_parts_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert found[0]["numbers"]["memory_gib"]["source"] == "NVIDIA's specification"
 
 
-@pytest.mark.parametrize(
-    ("word", "lines"),
-    [
-        ("4090", ["rtx-4090 gpu NVIDIA GeForce RTX 4090 24 1008", "rtx-4090d gpu NVIDIA GeForce RTX 4090 D 24 1008"]),
-        ("Ryzen 5 5600G", ["ryzen-5600g cpu AMD Ryzen 5 5600G - 51.2"]),
-        ("990-pro", ["990-pro storage Samsung 990 PRO - 7.45"]),
-        ("arc-pro-b70", ["arc-pro-b70 gpu Intel Arc Pro B70 32 ~608"]),
-    ],
-)
-def test_parts_with_a_word(capsys: pytest.CaptureFixture[str], word: str, lines: list[str]) -> None:
-    out = [" ".join(line.split()) for line in printed_by(capsys, "machine", "parts", word).splitlines()]
-    assert set(lines) <= set(out[2 : out.index("")])
-
-
 def test_parts_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "machine", "parts", "link")["parts"]
     assert {entry["kind"] for entry in found} == {"link"}
@@ -76,30 +62,6 @@ def test_a_replay_on_parts_has_an_interval(capsys: pytest.CaptureFixture[str], p
 def test_a_list_of_machines_has_presets_and_parts(capsys: pytest.CaptureFixture[str]) -> None:
     rows = document(capsys, "sweep", *REPLAY, "--machine", f"m3-max-48, m3-max + 48GiB,{PARTS}")["rows"]
     assert [row["machine"] for row in rows] == ["m3-max-48", "m3-max + 48GiB", load_machine(PARTS).name]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["machine", "parts", "abacus"], "sim: unknown part 'abacus'; `sim machine parts` lists all\n"),
-        (["machine", "build", "rtx-3060 + hdd", "--out", "a.toml"], "sim: rtx-3060 + hdd: no size of RAM"),
-        (["machine", "build", "m9-48", "--out", "a.toml"], "sim: unknown part 'm9-48'; did you mean 'm4'?"),
-        (["machine", "show", "rtx-3060 + rx-6800 + 8GiB"], "sim: rtx-3060 and rx-6800: GPUs of two makers"),
-        (["replay", *REPLAY, "--machine", "rtx-309 + 8GiB"], "sim: unknown part 'rtx-309'; did you mean 'rtx-3090'"),
-        (["sweep", *REPLAY, "--machine", "m3-max-48, hdd + 8GiB"], "sim: hdd + 8GiB: nothing computes; add a GPU"),
-        (["ceilings", *REPLAY, "--machine", "2x m3-max + 8GiB"], "sim: '2x m3-max': several machines need the"),
-    ],
-)
-def test_bad_parts_are_one_line(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert refusal(capsys, *arguments).startswith(message)
-    assert not list(tmp_path.iterdir())
 
 
 def test_parts_from_python() -> None:

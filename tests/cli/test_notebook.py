@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.version import version
 from tests.notebooks import ROOT, SOURCES
-from tests.support import document, printed_by, refusal
+from tests.support import document, printed_by
 
 NAMES = [path.stem for path in SOURCES]
 
@@ -71,14 +71,3 @@ def test_without_jupyterlab(
     assert main(["notebook", NAMES[0], "--dir", str(tmp_path)]) == 0
     assert "pip install '.[notebook]'" in capsys.readouterr().err
     assert started == []
-
-
-@pytest.mark.parametrize("name", ["0", "quantum"])
-def test_a_name_means_one(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
-    assert f"unknown notebook '{name}'" in refusal(capsys, "notebook", name, "--dir", str(tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_file_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "mine").touch()
-    assert "mine: is not a folder; give another" in refusal(capsys, "notebook", "--dir", str(tmp_path / "mine"))

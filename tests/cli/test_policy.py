@@ -185,23 +185,6 @@ def test_judged_policies_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "ends in .csv, .parquet or .tex" in refusal(capsys, *fit, "--out", str(out))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--policy", "lru"], "is the policy to judge against"),
-        (["--policy", "fifo", "--skip-steps", "100000"], "two or more must be left"),
-        (["--policy", "fifo", "--confidence", "1"], "confidence"),
-        (["--policy", "fifo", "--against", "nobody"], "unknown policy 'nobody'"),
-        (["--policy", "fifo", "--execution", "hot-cold"], "give --machine too"),
-        (["--policy", "fifo", "--out", "x.txt"], "ends in .csv, .parquet, .tex, .svg, .pdf or .png"),
-    ],
-)
-def test_what_cannot_be_judged_is_one_line(
-    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert expected in refusal(capsys, "policy", "judge", "python-256", "--bank", "32", *arguments)
-
-
 def test_judged_tables_are_written_for_latex(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "judged.tex"
     asked = ("policy", "judge", "python-256", "--bank", "16", "--policy", "lfu-decay,fifo", "--out", str(out))

@@ -9,12 +9,10 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import PREDICTED
-from flashmoe_sim.trace.bundled import catalog
 from reports.fidelity.from_table import PUBLISHED
-from tests.support import document, printed_by, refusal
+from tests.support import document, printed_by
 
 MODEL = ["--model", "qwen3.5-35b-a3b:ud-iq2_m", "--machine", "m5-max-128"]
-SIDECAR = str(catalog()["python-256"].model)
 TABLE = str(PUBLISHED / "anemll_qwen35_35b_bank.csv")
 
 
@@ -119,65 +117,6 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
     assert second[-2:] == ["-", "-"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([*MODEL], "sim: predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)"),
-        ([*MODEL, "--hit-rate", "0.5", "--table", TABLE], "sim: predict: give either"),
-        (["--machine", "m2-16", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --model"),
-        (["--model", "kimi-k2", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --mach"),
-        (
-            [*MODEL, "--hit-rate", "1.5"],
-            "sim: hit rate 1.5: expected 0 to 1, or per cent with its sign, such as 58.8%; did you mean 1.5%?",
-        ),
-        ([*MODEL, "--hit-rate", "101"], "sim: hit rate 101: expected 0 to 1, or per cent with its sign"),
-        (
-            [*MODEL, "--hit-rate", "0.5", "--topk", "9"],
-            "sim: hit rate 0.5: 9 experts a token; qwen3.5-35b-a3b:ud-iq2_m",
-        ),
-        ([*MODEL, "--table", "huge.csv"], "sim: huge.csv: line 2: bank 4000GiB"),
-        ([*MODEL, "--hit-rate", "0.5", "--topk", "0"], "sim predict: Invalid value for '--topk'"),
-        ([*MODEL, "--hit-rate", "0.5", "--topk", "999"], "sim: hit rate 0.5: 999 experts a token; "),
-        ([*MODEL, "--hit-rate", "0.5", "--bank", "few"], "sim: bank 'few': expected slots, bytes or a share"),
-        ([*MODEL, "--hit-rate", "0.5", "--execution", "magic"], "sim: unknown execution model 'magic'"),
-        ([*MODEL, "--table", "none.csv"], "sim: none.csv: no such file"),
-        ([*MODEL, "--table", "speeds.csv"], "sim: speeds.csv: no column misses_per_call, hit_pct or hit_rate; found"),
-        ([*MODEL, "--table", "many.csv", "--topk", "4"], "sim: many.csv: line 2: 5 misses a call, which asks for 4"),
-        (
-            [
-                "--model",
-                "kimi-k2.5:ud-tq1_0",
-                "--dense",
-                "12GiB",
-                "--machine",
-                "m2-16",
-                "--bank",
-                "64",
-                "--hit-rate",
-                "0.5",
-            ],
-            "sim: hit rate 0.5: bank 64: 36.1 GiB of slots",
-        ),
-        (
-            ["--model", SIDECAR, "--machine", "m2-16", "--hit-rate", "0.5"],
-            "sim: tiny256: does not record its dense",
-        ),
-    ],
-)
-def test_bad_input_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("speeds.csv").write_text("bank,tok_s\n16,4\n")
-    Path("huge.csv").write_text("bank,hit_pct\n4000GiB,50\n")
-    Path("many.csv").write_text("misses_per_call\n5\n")
-    assert refusal(capsys, "predict", *arguments).startswith(message)
-
-
 def test_lines_of_one_bank_and_top_k_are_numbered(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     table = tmp_path / "modes.csv"
     table.write_text("mode,bank,hit_pct\na,16,50\nb,16,50\n")
@@ -187,9 +126,3 @@ def test_lines_of_one_bank_and_top_k_are_numbered(capsys: pytest.CaptureFixture[
     found = document(capsys, "predict", *MODEL, "--table", str(table), "--topk", "4")["rows"]
     assert [row["source"] for row in found] == [f"{table}: line 2", f"{table}: line 3"]
     assert [(row["bank"], row["bank_slots"], row["bank_bytes"]) for row in found] == [("16", 16, None)] * 2
-
-
-@pytest.mark.parametrize(("given", "meant"), [("120%", ""), ("58.8", "; did you mean 58.8%?"), ("120", "")])
-def test_what_a_hit_rate_could_mean(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    message = f"sim: hit rate {given}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}\n"
-    assert refusal(capsys, "predict", *MODEL, "--hit-rate", given) == message

@@ -207,30 +207,6 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
     assert "2 settings were timed" in printed_by(capsys, *asked)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["recommend", "--machine", "rtx-3060", "--save", "x.md"], "--save is about one model; give it: --model "),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--target", "10"], "add --buy"),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--buy"], "write the machine as parts"),
-        (
-            ["recommend", "deepseek-v2-lite", "--machine", PARTS, "--prices", "mine.csv"],
-            "--prices is for --buy; add it",
-        ),
-        (["recommend", "deepseek-v2-lite", "--machine", PARTS, "--budget", "9"], "--budget is for --buy; add it"),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--save", "a.txt"], "ends in .md or .html"),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "prompt"], "--prompt-tokens 4000"),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--prompt-tokens", "9"], "--objective prompt or"),
-        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "slot-bank:slots=2"], "6 experts"),
-        (["recommend", "deepseek-v2-lite", "--model", "olmoe-1b-7b", "--machine", "rtx-3060"], "olmoe-1b-7b"),
-        (["recommend", "--model", "kimi-k2,olmoe-1b-7b", "--machine", "rtx-3060,m1-8"], "give one model"),
-        (["recommend", "--model", "a,b", "--machine", "rtx-3060", "--buy"], "make one table"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert message in refusal(capsys, *arguments)
-
-
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m3-max-48", "--system", "cpu,turbofieldfare"]
     output = " ".join(printed_by(capsys, *asked, "--why").split())
@@ -320,21 +296,6 @@ def test_a_speed_that_is_asked_for_leaves_out_slower_models(
     assert "Slower, or does not run: 1 of 2 models." in printed
     assert main([*asked, "9000"]) == 0
     assert "None; the fastest is olmoe-1b-7b:q2_k, " in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--machine", "rtx-3060", "--buy"], "--buy is about one model; give it: --model gpt-oss-20b"),
-        (["--machine", "rtx-3060", "--draft", "3"], "--draft is about one model; give it"),
-        (["--machine", "all"], "several machines: give one model, or one machine to see which models run there"),
-        (["olmoe-1b-7b", "--machine", "rtx-3060", "--at-least", "5"], "--at-least chooses among all models; leave out"),
-        (["--machine", "rtx-3O60"], "unknown machine 'rtx-3O60'; "),
-        (["--machine", "m2-16", "--reserve", "much"], "--reserve 'much': expected a size with its unit"),
-    ],
-)
-def test_bad_questions_without_a_model(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refusal(capsys, "recommend", *more).startswith(f"sim: {message}")
 
 
 def test_a_context_in_thousands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,26 +66,6 @@ def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -
     assert f"slot aliasing: {counts['aliased_refs']:,} of 48,248 requests" in printed.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "title"),
-    [
-        (["python-256", "--bank", "3MiB"], "bank 3MiB (bytes, shared equally by the layers)"),
-        (["python-256", "--bank", "3MiB", "--scope", "global"], "bank 3MiB (bytes of one bank for all layers)"),
-        (["python-256", "--bank", "16", "--scope", "global"], "bank 16 (slots of each layer, in one bank)"),
-        (["python-256", "--bank", "16", "--policy", "hot-window", "--contract", "atomic"], "python-256: hot-window, "),
-        (["gpt-oss-120b", "--bank", "16", "--policy", "static:global"], "gpt-oss-120b: static:global, bank 16"),
-        (["deepseek-v2-lite", "--bank", "16", "--prefetch", "temporal", "--policy", "random:seed=7"], "random:seed=7"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], arguments: list[str], title: str) -> None:
-    for more in ([], ["--all-layers"]):
-        out = printed_by(capsys, "replay", *arguments, *more)
-        assert title in " ".join(out.split())
-        assert max(map(len, out.splitlines())) <= 80
-        assert "…" not in out
-
-
 def test_what_comes_between_steps_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["python-256", "--bank", "16", "--policy", "hot-window", "--contract", "atomic"]
     counts = document(capsys, "replay", *arguments)["counts"]

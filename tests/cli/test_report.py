@@ -89,40 +89,6 @@ def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--size 85mmx4cm --font Serif" in re.sub("</?span>", "", Path("a.html").read_text())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("prose-256 --out there.html", "there.html: exists; give --force to overwrite it"),
-        ("prose-256 --out report.txt", "report.txt: the report is a web page; give --out a name that ends in .html"),
-        ("prose-256 --out r.html --figures there.html", "there.html: is not a folder; give another folder for the fig"),
-        ("prose-256 --out r.html --figures d --format gif", "unknown format of figures 'gif'"),
-        ("prose-256 --out r.html --size 3in", "are of the files of --figures; give --figures DIR"),
-        ("prose-256 --out r.html --no-titles", "are of the files of --figures; give --figures DIR"),
-        ("prose-256 --out r.html --figures d --size 3", "--size '3': expected 36 to 7200 points, such as 3.3in"),
-        ("prose-256 --out r.html --figures d --size 0.1in", "--size '0.1in': expected 36 to 7200 points"),
-        ("prose-256 --out r.html --figures d --font Nobody --format pdf", "--font 'Nobody': no such font is installed"),
-        ("prose-256 --out r.html --context 9", "give --machine too"),
-        ("prose-256 --out r.html --bank 64 --measured none.csv", "--measured is compared with predictions"),
-        ("--out r.html", "give a trace, a folder of results or --model"),
-        ("none.jsonl --out r.html", "none.jsonl: no such file"),
-        ("swept --out r.html --bank 8", "--bank with the folder of results swept: the page shows its rows"),
-        ("swept prose-256 --out r.html", "prose-256: no row of the results is of this trace with this model"),
-        ("swept swept --out r.html", "swept: a second folder of results"),
-        ("torn --out r.html", "torn/results.parquet: cannot be read as a table of results"),
-        ("none --out r.html", "none: no such file"),
-    ],
-)
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
-    Path("torn").mkdir()
-    Path("torn", "results.parquet").write_bytes(b"PAR1")
-    if "swept" in arguments:
-        assert main(["sweep", "python-256", "--bank", "64", "--contract", "atomic", "--out", "swept"]) == 0
-        capsys.readouterr()
-    assert message in refusal(capsys, "report", *arguments.split())
-    assert Path("there.html").read_text() == "mine"
-    assert not Path("r.html").exists()
-
-
 def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
     def write(folder: str) -> None:
         with FigureFiles(folder=Path(folder)).folder_made():

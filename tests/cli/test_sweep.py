@@ -24,7 +24,6 @@ from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
-from tests.residency.test_twins import SEQUENTIAL
 from tests.support import document, printed_by, refusal
 
 COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
@@ -79,20 +78,16 @@ def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "options",
     [
-        ["--policy", "all"],
-        ["--policy", "all", "--contract", "protected"],
-        ["--policy", ",".join(SEQUENTIAL), "--contract", "sequential"],
-        ["--policy", "all", "--contract", "atomic", "--scope", "global"],
-        ["--policy", "all", "--prefetch", "predict-top1"],
-        ["--policy", "lru,fifo", "--prefetch", "none,markov,eam:width=4", "--contract", "protected"],
-        ["--policy", "lru:stamp=last,random:seed=7", "--contract", "protected", "--io-split", "2"],
+        ["--policy", "lru,static,min", "--scope", "global", "--bank", "1MiB,3MiB"],
+        ["--policy", "lru,fifo", "--prefetch", "none,markov,eam:width=4", "--bank", "16,100"],
+        ["--policy", "lru:stamp=last,random:seed=7", "--io-split", "2", "--bank", "16,100"],
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("bank", ["16,100", "1MiB,3MiB"])
-def test_a_row_is_what_a_replay_says(capsys: pytest.CaptureFixture[str], options: list[str], bank: str) -> None:
-    rows = document(capsys, "sweep", "prose-256", "--bank", bank, *options)["rows"]
-    assert {row["bank"] for row in rows} == set(bank.split(","))
+def test_a_row_is_what_a_replay_says(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    """Of every word that is given; tests/residency/test_many.py asks this of every policy and contract."""
+    rows = document(capsys, "sweep", "prose-256", *options)["rows"]
+    assert {row["bank"] for row in rows} == set(options[-1].split(","))
     trace = api.load_trace("prose-256")
     for row in rows:
         named = {name: row[name] for name in ("bank", "policy", "contract", "scope", "prefetch", "io_split")}
@@ -149,31 +144,13 @@ def test_several_predictors_are_named_in_the_table(capsys: pytest.CaptureFixture
     assert "contract protected, prefetch oracle-1;" in out
 
 
-def test_a_policy_named_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(document(capsys, "sweep", "--bank", "16,16", "--policy", "lru, lru")["rows"]) == 1
-
-
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--bank", "16..256", "--policy", "all", "--contract", "protected"],
-        ["--bank", "1MiB..16MiB", "--policy", "all", "--contract", "atomic", "--scope", "global"],
-        ["gpt-oss-120b", "--bank", "32,64", "--policy", "static:global,min,random:seed=77777"],
-        ["deepseek-v2-lite", "--bank", "16", "--policy", "random:seed=1234567,min:forced"],
-        ["python-256", "prose-256", "--bank", "16,32", "--prefetch", "predict-prev"],
-        ["--bank", "16..256", "--policy", "static:global,lru,min", "--contract", "protected", "--prefetch", "all"],
-        ["gpt-oss-120b", "--bank", "64", "--prefetch", "none,synthetic:recall=0.3:extra=2"],
-    ],
-    ids=" ".join,
+    ("contract", "bank"), [("protected", ["16..256"]), ("atomic", ["1MiB..16MiB", "--scope", "global"])]
 )
-def test_tables_fit_80_columns_and_names_are_whole(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    lines = printed_by(capsys, "sweep", *arguments, quiet=False).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line for line in lines if "…" in line or line != line.rstrip()] == []
-    policies = arguments[arguments.index("--policy") + 1] if "--policy" in arguments else "lru"
-    shown = {line.split()[1].rstrip("*") for line in lines if "iB " in line}
-    contract = arguments[arguments.index("--contract") + 1] if "--contract" in arguments else "runtime"
-    assert shown >= set(defined_under(contract) if policies == "all" else policies.split(","))
+def test_names_of_all_policies_are_whole(capsys: pytest.CaptureFixture[str], contract: str, bank: list[str]) -> None:
+    out = printed_by(capsys, "sweep", "--policy", "all", "--contract", contract, "--bank", *bank, quiet=False)
+    shown = {line.split()[1].rstrip("*") for line in out.splitlines() if "iB " in line}
+    assert shown >= set(defined_under(contract))
 
 
 def test_a_name_too_long_for_its_column_goes_on_in_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,17 +239,6 @@ def test_the_values_of_one_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert {name: row[name] for name in expected} == expected
     assert (row["full_hit_calls"], row["hit_rate"], row["best_hit_rate"]) == (2, 0.4, 0.4)
     assert math.isclose(row["misses_per_token"], 0.6)
-
-
-def test_progress_is_silent_without_a_terminal(pairs: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "sweep", str(pairs), "--bank", "4", "--contract", "atomic"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stderr == "sim: banks 4; 1 setup x 1 trace\n"
-    assert "\x1b" not in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
@@ -393,12 +359,6 @@ def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None
     assert "sim: left out: static with 10 predictors: predictor temporal cannot work" in printed.err
 
 
-def test_nothing_that_all_names_can_be(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["sweep", "--bank", "8,16", "--policy", "hot-profile", "--prefetch", "all", "--scope", "global"]
-    line = refusal(capsys, *asked, "--contract", "runtime")
-    assert line.startswith("sim: policy hot-profile is undefined under the contract runtime; use --contract")
-
-
 def test_banks_that_overflow_are_left_out_and_the_others_run(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["sweep", "python-256", "--policy", "lru,static", "--contract", "protected"]
     assert main([*asked, "--bank", "4..24"]) == 0
@@ -420,12 +380,6 @@ def test_banks_that_overflow_are_left_out_and_the_others_run(capsys: pytest.Capt
     assert sum("left out of python-256" in line for line in parsed["warnings"]) == 2
 
 
-def test_banks_of_which_none_fits_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refusal(capsys, "sweep", "python-256", "--bank", "4,6", "--contract", "protected").startswith(
-        "sim: bank 4: call "
-    )
-
-
 def test_banks_that_overflow_one_trace_run_on_the_other(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
     parsed = document(capsys, "sweep", "python-256", str(pairs), "--bank", "4", "--contract", "protected")
     assert [row["trace"] for row in parsed["rows"]] == ["pairs"]
@@ -433,13 +387,6 @@ def test_banks_that_overflow_one_trace_run_on_the_other(capsys: pytest.CaptureFi
     asked = ["--bank", "4,8", "--contract", "protected", "--dense", "1MiB", "--machine", "vm-2core"]
     parsed = document(capsys, "sweep", "python-256", *asked)
     assert [(row["bank"], row["tok_s"] > 0) for row in parsed["rows"]] == [("8", True)]
-
-
-@pytest.mark.parametrize("scope", ["layer", "global"])
-def test_fewer_bytes_than_layers_are_one_line(capsys: pytest.CaptureFixture[str], scope: str) -> None:
-    line = refusal(capsys, "sweep", "python-256", "--bank", "1B", "--scope", scope)
-    assert line.endswith("bytes for a bank do not hold one expert of 13056 bytes; give at least --bank 1MiB\n")
-    assert main(["sweep", "python-256", "--bank", "1MiB", "--scope", scope, "--contract", "atomic"]) == 0
 
 
 def test_the_best_counts_requests_as_the_rows_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -518,14 +465,6 @@ def test_json_says_what_its_rows_are_and_what_to_beware_of(capsys: pytest.Captur
     assert any("left out of pairs: bank 16" in line for line in parsed["warnings"])
 
 
-@pytest.mark.parametrize("name", ["o.html", "a/o.csv", "O.PNG"])
-def test_out_is_a_folder_not_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
-    out = tmp_path / name
-    assert "is named like a file; --out takes a folder" in refusal(capsys, "sweep", "--bank", "16", "--out", out)
-    assert list(tmp_path.iterdir()) == []
-    assert main(["sweep", "--bank", "128", "--out", str(tmp_path / "v1.2")]) == 0
-
-
 def test_names_with_dollars_are_drawn_as_they_are(
     capsys: pytest.CaptureFixture[str], pairs: Path, tmp_path: Path
 ) -> None:
@@ -600,26 +539,11 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
     assert " ".join(capsys.readouterr().out.split()).endswith("16 too wide to show here: hits, memory")
 
 
-def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty variable of the shell, with and without quotes."""
+def test_no_trace_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--bank", "16", "--contract", "atomic"]
-    message = "sim: an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?\n"
-    assert refusal(capsys, "sweep", "", *asked) == message
     assert main(["sweep", *asked]) == 0
     message = "sim: banks 16; 1 setup x 1 trace: the bundled python-256, since none was given\n"
     assert capsys.readouterr().err == message
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["recommend", "--model", "a", "--machine", "b", "--model=c"],
-        ["sweep", "--bank", "16", "x", "--model", "a", "--model", "--model"],
-    ],
-)
-def test_an_option_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    message = "sim: --model is given twice; give it once, several values with commas between them\n"
-    assert refusal(capsys, *words) == message
 
 
 def test_what_may_be_given_twice(capsys: pytest.CaptureFixture[str]) -> None:

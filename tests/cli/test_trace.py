@@ -38,12 +38,6 @@ def test_inspect_prints_tables_that_fit(trace: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed_by(capsys, "trace", "catalog", quiet=False)
-    assert max(map(len, out.splitlines())) <= 80
-    (row,) = [line.split() for line in out.splitlines() if line.startswith("python-256 ")]
-    assert row[1:5] == ["1,026", "6", "256", "8"]
-    assert main(["trace", "list"]) == 0
-    assert capsys.readouterr().out == out
     first, *_ = document(capsys, "trace", "catalog")["traces"]
     assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]
 
@@ -124,41 +118,6 @@ def test_cut(trace: Path, tmp_path: Path) -> None:
     assert part.layers == (*range(12), 20)
     assert part.name == f"{whole.name}, layers 0-11,20, steps 5:15, top-1"
     np.testing.assert_array_equal(part.expert[:12], whole.expert[5 * 2 * LAYERS :][:24:2])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["cut", "TRACE", "o.parquet"], "nothing to cut"),
-        (["cut", "TRACE", "o.parquet", "--layers", "3-1"], "must go up"),
-        (["cut", "TRACE", "o.parquet", "--layers", "a"], "'a' is not a number or a range"),
-        (["cut", "TRACE", "o.parquet", "--layers", "0-99999999"], "no further than 32767"),
-        (["cut", "TRACE", "o.parquet", "--steps", "5"], "expected A:B"),
-        (["cut", "TRACE", "o.parquet", "--steps", "5:5"], "keeps nothing"),
-        (["cut", "TRACE", "o.parquet", "--steps", "500:"], "nothing is left"),
-        (["cut", "TRACE", "o.parquet", "--topk", "9"], "top-k 9, but call 0 has 2"),
-        (["cut", "TRACE", "o.parquet", "--topk", "x"], "not a valid integer"),
-        (["convert", "TRACE", "o.txt"], "the name gives no format"),
-        (["convert", "TRACE", "o.parquet", "--to", "xml"], "'xml' is not one of"),
-        (["convert", "missing", "o.parquet"], "missing: no such file"),
-        (["inspect", "TRACE", "--bank", "0"], "a bank of 0 slots"),
-        (["inspect", "TRACE", "--bank", "x"], "--bank 'x'"),
-        (["inspect", "."], ".: is a directory"),
-        (["lint", "TRACE", "--model", "no-such-model"], "no-such-model"),
-        (["inspect"], "Missing argument"),
-        (["transmogrify"], "No such command"),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_2(
-    trace: Path,
-    arguments: list[str],
-    found: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(trace.parent)
-    assert found in refusal(capsys, "trace", *(trace if one == "TRACE" else one for one in arguments))
-    assert sorted(entry.name for entry in trace.parent.iterdir()) == [trace.name]
 
 
 def test_lint_against_a_model(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

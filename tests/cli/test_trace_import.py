@@ -114,24 +114,3 @@ def test_the_converter_of_the_documentation() -> None:
     exec(code.replace("data/made-up/", ""), {})
     assert main(command.replace("\\\n", " ").split()) == 0
     assert calls(load_trace("glm52.parquet")) == expected([ONE, OTHER], layers=[3, 4, 5, 6])
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        ("routing.npy --out a.parquet", "nothing says which of them are the prompt; give --prompt-tokens P or --phase"),
-        ("routing.npy --out a.txt --phase decode", "the name gives no format"),
-        ("routing.npy --out a.parquet --axes layer,k --phase decode", "--axes layer,k: expected token, layer and k"),
-        ("routing.npy --out a.parquet --moe-layers 3-x --phase decode", "--moe-layers '3-x'"),
-        ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers needs no options; leave --top-k out"),
-        ("steps.json steps.json --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
-        ("log.csv --out a.parquet --where a=b", "--where belongs to --columns; give both"),
-        ("log.csv --out a.parquet --first-id 1", "--first-id belongs to --columns; give both"),
-        ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
-        ("log.csv --out a.parquet --columns layer=blk,expert=e0,expert=e1", "names expert twice; name it once"),
-        ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], given: str, found: str) -> None:
-    assert found in refusal(capsys, "trace", "import", *given.split())
-    assert not Path("a.parquet").exists()

@@ -88,29 +88,6 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--runtime none", "none: no such file"),
-        ("{timed}", "a folder without --from; give --from"),
-        ("--from {timed}", "runs with the page cache cold and warm are of two machines; give --cache cold"),
-        ("--from {timed}/warm-bank12", "no all-hit or stock run of this machine"),
-        ("--from {timed}/warm-stock", "no streamed run (slot-bank, with its trace, without prefetch)"),
-        ("--from {timed}/warm-stock --cache cold", "--cache cold: none of these runs is; found warm"),
-        ("--from {timed}/warm-bank12 {tiny}/prose-stock", "is of another machine, build or model than"),
-        ("--from none", "none: no such folder"),
-        ("--from {timed} --cache warm --parameter none", "unknown parameter 'none'; known: "),
-        ("--from {timed} --cache warm --parameter request_us", "request_us needs a run like warm-bank12 with another"),
-        ("--from {timed} --cache warm --parameter weights_gb_s", "weights_gb_s needs a run like warm-allhit with"),
-        ("--from {timed} --runs here", "--runs with --from: nothing is run; leave one of them out"),
-    ],
-)
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
-    given = arguments.format(timed=TIMED, tiny=RUNS / "runs").split()
-    assert message in refusal(capsys, "bridge", "calibrate", *given, "--out", "mine.toml")
-    assert not list(Path().iterdir())
-
-
 def test_what_is_there_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.toml").write_text("mine")
     given = ("--from", TIMED, "--cache", "warm", "--out", "mine.toml")

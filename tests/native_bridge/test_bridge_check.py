@@ -12,7 +12,7 @@ import pytest
 from native_bridge.cli.main import main
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
 from tests.report.parsed import Page
-from tests.support import document, refusal
+from tests.support import document
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 TIMED = str(RUNS / "runs-timed")
@@ -106,42 +106,6 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
     assert "2 of 2 runs differ or could not be compared" in page.text
     assert "<i>bank24" in page.text
     assert "replays prose-bank24, which is neither beside it nor given" in page.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "no RUN_FOLDER; give the folders of runs, or --runtime to make some"),
-        ("none", "none: no such folder; give the folder of a run, with run.json and log.txt"),
-        ("file", "file: is not a folder; give the folder of a run"),
-        ("empty", "empty: no run.json in it, and no folder with one; give the folder of a run, or of several"),
-        ("no-log", "no-log/log.txt: no such file; give the path of the log of a run"),
-        ("torn", "torn/run.json: not JSON"),
-        ("{timed} --out check.txt", "check.txt: the report is a web page; give --out a name that ends in .html"),
-        ("{timed} --out there.html", "there.html: exists; give --force to overwrite it"),
-        ("{timed} --out none/check.html", "none/check.html: cannot be written"),
-        ("{timed} --model none.gguf", "'none.gguf': no such file"),
-        ("{timed} {tiny} --model {timed}/manifest.json", "bytes or layers differ; check the runs of each model by"),
-        ("{timed} --anchor none", "none: no such folder"),
-        ("{timed} --runtime llama-cli", "--runtime with RUN_FOLDER: runs are made or given; leave it out"),
-        ("{timed} --gpu-layers 9", "--gpu-layers with RUN_FOLDER: runs are made or given; leave it out"),
-        ("--runtime none/llama-cli", "none/llama-cli: no such file"),
-    ],
-)
-def test_bad_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
-) -> None:
-    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
-    Path("file").touch()
-    Path("there.html").write_text("mine")
-    for name, text in (("no-log", (RUNS / "runs" / "prose-bank24" / "run.json").read_text()), ("torn", "{")):
-        Path(name).mkdir()
-        Path(name, "run.json").write_text(text)
-    Path("empty").mkdir()
-    given = arguments.format(timed=TIMED, tiny=RUNS / "runs" / "prose-bank24").split()
-    assert message in refusal(capsys, "bridge", "check", *given)
-    assert Path("there.html").read_text() == "mine"
-    assert not list(Path().glob("*.part"))
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -21,7 +21,7 @@ from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.repeats import plan, requests_of, run_name
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
-from tests.support import document, refusal
+from tests.support import document
 
 pytestmark = pytest.mark.usefixtures("stand_in")
 
@@ -148,33 +148,6 @@ def test_a_replay_must_be_of_the_same_run(tmp_path: Path, capsys: pytest.Capture
     assert "was run with another prompt and another tokens than asked for here" in capsys.readouterr().err
     assert run(*options, "--prompt", prompt, "--tokens", 300) == 0
     assert "oracle-prefetch    24  100.0" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--mode", "fast"], "unknown mode 'fast'; known: "),
-        (["--bank", "4"], "--bank 4: tiny-moe-64x8 uses 8 experts a token"),
-        (["--bank", "1GiB"], "--bank 1GiB: the runtime counts a bank in slots of each layer, from 1; give such as"),
-        (["--bank", "16,0"], "--bank 16,0: the runtime counts a bank in slots of each layer, from 1; give such as"),
-        (["--bank", "24..16"], "bank range '24..16' goes down"),
-        (["--mode", "stock", "--prefetch", "temporal"], "--prefetch temporal: no given mode supports it; add"),
-        (["--bank", "24", "--", "-fast"], "-fast after --: the runtime has no such flag; see its --help"),
-        (["--bank", "24", "--", "-t", "2"], "-t after --: is recorded by an option of its own; give --threads"),
-        (["--bank", "24", "16"], "'16': not an option; flags of the runtime come after --, such as -- -fa off"),
-        (["--bank", "24", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file; give one of them"),
-        (["--bank", "24", "--prompt-file", "/nowhere"], "/nowhere: no such file"),
-        (["--bank", "24", "--model", "/nowhere.gguf"], "/nowhere.gguf: no such file"),
-        (["--bank", "24", "--sidecar", "/nowhere"], "a sidecar without its model; give --model, too"),
-        (["--bank", "24", "--mode", "oracle-prefetch"], "replays a run of slot-bank; add that mode"),
-        (["--bank", "24", "--runtime", "/"], "--runtime: /: is a folder, not a program"),
-    ],
-)
-def test_refusals_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    assert message in refusal(capsys, "bridge", "run", "--out", tmp_path / "out", *options)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_started_where_a_folder_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,28 +138,22 @@ def test_a_key_is_sent_and_kept_nowhere(
 @pytest.mark.parametrize(
     ("value", "name", "found"),
     [
-        (None, "MINE", "--api-key-env MINE: the variable is not set; put the server's key into it"),
+        (None, "MINE", "--api-key-env MINE: the variable is not set"),
         ("", "MINE", "--api-key-env MINE: the variable is not set"),
         (f"{KEY}\r\nHost: evil", "MINE", "MINE: holds no API key: one line of ASCII expected"),
         (f"{KEY}ü", "MINE", "MINE: holds no API key"),
-        (None, KEY, "--api-key-env takes the name of an environment variable that holds the key, not the key"),
+        (None, KEY, "--api-key-env takes the name of an environment variable"),
     ],
 )
 def test_keys_that_cannot_be(
-    value: str | None,
-    name: str,
-    found: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    value: str | None, name: str, found: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is not None:
         monkeypatch.setenv("MINE", value)
-    assert run(Double("vllm", url="http://127.0.0.1:9"), tmp_path, "--api-key-env", name) == 2
-    stderr = capsys.readouterr().err
-    assert found in stderr
-    assert KEY not in stderr
-    assert len(stderr.splitlines()) == 1
+    asked = ("trace", "capture", "--server", "http://127.0.0.1:9", "--prompt", "x", "--api-key-env", name)
+    line = refusal(capsys, *asked)
+    assert found in line
+    assert KEY not in line
 
 
 def test_vllm_0_21_numbers_its_routed_layers_only(tmp_path: Path) -> None:
@@ -304,31 +298,17 @@ def body(change: dict[str, Any]) -> bytes:
     return json.dumps(answer | change).encode()
 
 
-NULL = "routed_experts is null: the server was started without the flag (vLLM and SGLang: --enable-return-routed-exper"
+# What a server answers, the exit code, and what the line says.
+OTHER_ROWS = body({"usage": {"prompt_tokens": 9, "completion_tokens": 6}})
 FAULTS: dict[str, tuple[int, bytes, int, str]] = {
-    "fails": (
-        500,
-        b'{"error": {"message": "out\\nof memory"}}',
-        1,
-        "answers 500 to /v1/completions: out of memory (prom",
-    ),
-    "refuses": (
-        400,
-        b'{"object": "error", "message": "too long"}',
-        2,
-        "answers 400 to /v1/completions: too long (prompt",
-    ),
-    "invalid": (422, b'{"detail": [{"msg": "no seed"}]}', 2, "answers 422 to /v1/completions: [{'msg': 'no seed'}]"),
-    "no JSON": (200, b"<html>", 2, "answers b'<html>' to /v1/completions; expected a server of vLLM or SGLang"),
-    "a list": (200, b"[]", 2, "answers b'[]' to /v1/completions"),
-    "a key": (401, b"{}", 2, "asks for a key (401); put it into an environment variable, and name that with --api-key"),
-    "other rows": (
-        200,
-        body({"usage": {"prompt_tokens": 9, "completion_tokens": 6}}),
-        2,
-        "22 rows of routing, but 9 prom",
-    ),
-    "no counts": (200, body({"usage": None}), 2, "neither usage.prompt_tokens nor prompt_token_ids say how long"),
+    "fails": (500, b'{"error": {"message": "out\\nof memory"}}', 1, "500 to /v1/completions: out of memory (prompt 1"),
+    "refuses": (400, b'{"object": "error", "message": "too long"}', 2, "400 to /v1/completions: too long (prompt 1"),
+    "invalid": (422, b'{"detail": [{"msg": "no seed"}]}', 2, "422 to /v1/completions: [{'msg': 'no seed'}]"),
+    "no JSON": (200, b"<html>", 2, "b'<html>' to /v1/completions; expected a server of vLLM or SGLang"),
+    "a list": (200, b"[]", 2, "b'[]' to /v1/completions"),
+    "a key": (401, b"{}", 2, "asks for a key (401)"),
+    "other rows": (200, OTHER_ROWS, 2, "22 rows of routing, but 9 prompt"),
+    "no counts": (200, body({"usage": None}), 2, "neither usage.prompt_tokens nor prompt_token_ids"),
 }
 
 
@@ -341,12 +321,18 @@ def test_a_fault_is_one_line_and_nothing_is_left(
         assert run(double, tmp_path) == code
     stderr = capsys.readouterr().err
     assert len(stderr.splitlines()) == 1
+    assert stderr.startswith(f"sim: {double.url}: ")
     assert found in stderr
     assert not (tmp_path / "answers.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("dialect", "found"), [("vllm", NULL), ("vllm-0.21", NULL), ("sglang", "routed_experts is not")]
+    ("dialect", "found"),
+    [
+        ("vllm", "routed_experts is null: "),
+        ("vllm-0.21", "routed_experts is null: "),
+        ("sglang", "routed_experts is not"),
+    ],
 )
 def test_a_server_without_the_flag(
     dialect: str, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -407,71 +393,40 @@ def test_a_list_of_models_has_a_limit(
 
 
 def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(double: Double, *options: str) -> str:
+        assert run(double, tmp_path, *options) == 2
+        return capsys.readouterr().err
+
     with serving(Double("vllm")) as double:
         gone = double.url
-        assert run(double, tmp_path, "--served-model", "other") == 2
-        assert f"serves no model 'other'; --served-model takes: {MODEL}" in capsys.readouterr().err
-        double.models = lambda: {"data": [{"id": MODEL}, {"id": "lora"}]}  # type: ignore[method-assign]
-        assert run(double, tmp_path) == 2
-        assert f"serves 2 models: {MODEL}, lora; choose one with --served-model" in capsys.readouterr().err
-        double.models = lambda: {"data": []}  # type: ignore[method-assign]
-        assert run(double, tmp_path) == 2
-        assert "its list of models is empty" in capsys.readouterr().err
+        assert f"no model 'other'; --served-model takes: {MODEL}" in refused(double, "--served-model", "other")
+        for listed, found in (
+            ([{"id": MODEL}, {"id": "lora"}], f"serves 2 models: {MODEL}, lora; choose one with --served-model"),
+            ([], "its list of models is empty"),
+        ):
+            double.models = lambda listed=listed: {"data": listed}  # type: ignore[misc]
+            assert found in refused(double)
         double.url += "/other"
-        assert run(double, tmp_path) == 2
-        assert "answers 404 to /v1/models: Not Found" in capsys.readouterr().err
-    assert run(Double("vllm", url=gone), tmp_path) == 2
-    assert capsys.readouterr().err == (
-        f"sim: {gone}: no server there (connection refused); start the server, or check the address\n"
-    )
+        assert "answers 404 to /v1/models: Not Found" in refused(double)
+    no_server = f"sim: {gone}: no server there (connection refused); start the server, or check the address\n"
+    assert refused(Double("vllm", url=gone)) == no_server
     with serving(Double("sglang")) as double:
-        assert run(double, tmp_path) == 2
-        assert "SGLang does not send a token's number of experts; give --model or --top-k" in capsys.readouterr().err
+        assert "SGLang does not send a token's number of experts; give --model or --top-k" in refused(double)
 
 
-USAGE: dict[str, tuple[str, str]] = {
-    "an address": (
-        "--server 127.0.0.1:8000 --prompt x",
-        "127.0.0.1:8000: is not the address of a server; expected for example http://",
-    ),
-    "a letter in the path": (
-        "--server http://127.0.0.1:1/\u00e4 --prompt x",
-        "is not the address of a server; expected plain",
-    ),
-    "an empty label": ("--server http://a..b:1 --prompt x", "is not the address of a server; expected plain letters"),
-    "not a time": ("--server http://127.0.0.1:1 --prompt x --timeout nan", "'nan' is not a finite number"),
-    "no end": ("--server http://127.0.0.1:1 --prompt x --timeout inf", "inf is not in the range 0<x<=1000000"),
-    "a device": (
-        "--server http://127.0.0.1:1 --prompt-file /dev/zero",
-        "/dev/zero: more than 0 MiB; give a shorter text",
-    ),
-    "a port": ("--server http://127.0.0.1:x --prompt x", "is not the address of a server"),
-    "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
-    "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
-    "of server": ("--model m.gguf --prompt x --top-k 4", "--top-k is of --server"),
-    "chat of server": ("--model m.gguf --prompt x --chat", "--chat is of --server"),
-    "key of server": ("--model m.gguf --prompt x --api-key-env A", "--api-key-env is of --server"),
-    "neither": ("--prompt x", "give --model for a model to run here, or --server for one that runs"),
-    "no prompt": ("--server http://127.0.0.1:1", "either --prompt or --prompt-file"),
-    "a bad line": ("--server http://127.0.0.1:1 --prompt-file bad.jsonl", "bad.jsonl: line 2 holds no prompt"),
-    "no model": ("--server http://127.0.0.1:1 --prompt x --model qwen9", "qwen9"),
-}
-
-
-@pytest.mark.parametrize("case", USAGE)
-def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_file_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("native_bridge.verbs.capture.MOST_BYTES", 1000)
-    monkeypatch.chdir(tmp_path)
-    Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
-    arguments, found = USAGE[case]
-    assert found in refusal(capsys, "trace", "capture", *arguments.split())
+    asked = ("trace", "capture", "--server", "http://127.0.0.1:1", "--prompt-file", "/dev/zero")
+    assert "/dev/zero: more than 0 MiB" in refusal(capsys, *asked)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
-        ("t.jsonl.zst", b"", "kept in a file whose name ends in .jsonl"),
-        ("t.jsonl", b'{"layer": 1}\n', "t.jsonl: line 1 was not written by a capture from a server"),
+        ("t.jsonl.zst", b"", "t.jsonl.zst: answers of a server are kept in a file whose name ends in .jsonl"),
+        ("t.jsonl", b'{"layer": 1}\n', "t.jsonl: line 1 was not written by a capture"),
         ("t.jsonl", b"[1]\n", "line 1 was not written by a capture"),
         ("t.jsonl", b'{"flashmoe_sim": {"prompt_sha256": [], "asked": 5}}\n', "line 1 was not written by a capture"),
         ("t.jsonl", b"Dear diary", "t.jsonl: holds no whole answer of a server; give another --out, or --force"),

@@ -14,7 +14,7 @@ from native_bridge.cli.main import main
 from native_bridge.doctor import DoctorFinding, examine
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.fixture.test_sidecar import filled
-from tests.native_bridge.test_capture_bad_input import DENSE
+from tests.native_bridge.test_bad_input import DENSE
 
 pytestmark = pytest.mark.usefixtures("stand_in")
 

@@ -77,31 +77,6 @@ def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> 
     assert [path.name for path in Path("disk").iterdir()] == [".flashmoe-probe-abc"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--folder", "none"], "none: no such folder"),
-        (["--file", "mine.txt"], "--folder and --file: give one of them"),
-        (["--folder", "mine.txt"], "mine.txt: is not a folder"),
-        (["--max-bytes", "1MiB"], "--max-bytes 1.00 MiB: too few; these reads need a file of 32.0 MiB"),
-        (["--max-bytes", "8"], "--max-bytes '8': expected a size"),
-        (["--expert-bytes", "-3"], "--expert-bytes '-3': expected a size"),
-        (["--expert-bytes", "64KiB", "--model", "gpt-oss-120b"], "give one of them"),
-        (["--expert-bytes", "0B"], "--expert-bytes 0: expected 1 B to 1 GiB"),
-        (["--model", "none"], "'none'"),
-        (["--seconds", "0"], "0 is not in the range"),
-        (["--seconds", "nan"], "'nan' is not a finite number"),
-        (["--out", "."], "is not a regular file"),
-        (["--out", "none/mine.toml"], "its folder does not exist"),
-    ],
-)
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
-    Path("mine.txt").touch()
-    assert says in refusal(capsys, *PROBE, *QUICK, *arguments)
-    assert list(Path("disk").iterdir()) == []
-    assert not Path("mine.toml").exists()
-
-
 def test_a_file_of_your_own_is_read_and_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     own = Path("disk/model.gguf")
     own.write_bytes(np.random.default_rng(0).bytes(40 << 20))
@@ -115,19 +90,6 @@ def test_a_file_of_your_own_is_read_and_left_as_it_is(capsys: pytest.CaptureFixt
     assert 0 < faults["lo"] <= faults["value"] <= faults["hi"]
     rate = load_machine("mine.toml").storage.faults_gb_s
     assert rate is None or rate.value > faults["value"]
-
-
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [
-        ("none.gguf", "none.gguf: no such file; give a large one"),
-        ("small.gguf", "small.gguf: has 3 B, and these reads need 32.0 MiB"),
-    ],
-)
-def test_a_file_that_cannot_be_probed(capsys: pytest.CaptureFixture[str], file: str, says: str) -> None:
-    Path("small.gguf").write_bytes(b"abc")
-    assert says in refusal(capsys, "machine", "probe", "--out", "mine.toml", "--file", file, *QUICK)
-    assert not Path("mine.toml").exists()
 
 
 def test_a_gpu_that_was_asked_for_and_is_not_there(

@@ -195,24 +195,6 @@ def test_everybody_is_scored_on_the_same_rows(
     assert "not installed, and so not asked: llmfit, modelscout-llm, moe-fit, llm-checker" in shown.err
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (["--estimator", "python3 x.py"], "expected NAME=COMMAND, such as mine='python3 mine.py'"),
-        (["--estimator", "mine=nowhere x.py"], "no program nowhere; give its path"),
-        (["--estimator", f"llmfit 1={sys.executable}", "--estimator", f"llmfit 1={sys.executable}"], "have one name"),
-        (["--estimator", f"flashmoe-sim={sys.executable}"], "that name is taken; give another one"),
-        ([], "no row has a decode_tok_s"),
-    ],
-)
-def test_bad_input_is_one_line(given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = rows(tmp_path, {"decode_tok_s": ""})
-    assert main(["referee", str(path), *given]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert says in err
-
-
 @pytest.mark.parametrize("content", ["model,tok_s\nx,4\n", "", "\x00\x01"])
 def test_a_table_with_other_columns_is_one_line(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
