@@ -10,6 +10,7 @@ import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from importlinter.cli import lint_imports
@@ -23,20 +24,38 @@ ROOT = PACKAGE.parent
 MODULES = {"llama-cpp-python": "llama_cpp", "vl-convert-python": "vl_convert"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 BRIDGE_SOURCES = sorted(BRIDGE.rglob("*.py"))
+REPORT_SOURCES = sorted((ROOT / "reports").rglob("*.py"))
+
+
+class Facts(NamedTuple):
+    """What a file says: the modules that it imports anywhere, its long functions, and its classes."""
+
+    imported: set[str]
+    long: list[str]
+    classes: list[str]
 
 
 @cache
-def imported(source: Path) -> set[str]:
-    """The modules that a file imports anywhere, at the top or inside a function."""
-    names: set[str] = set()
+def facts(source: Path) -> Facts:
+    found = Facts(set(), [], [])
     for node in ast.walk(ast.parse(source.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found.imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{source}: line {node.lineno}: a relative import"
             assert node.module
-            names.add(node.module)
-    return names
+            found.imported.add(node.module)
+        elif isinstance(node, ast.FunctionDef):
+            given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            if len([one for one in given if one.arg not in ("self", "cls")]) > 8:
+                found.long.append(f"{source}: {node.name}")
+        elif isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+    return found
+
+
+def imported(source: Path) -> set[str]:
+    return facts(source).imported
 
 
 def test_folders_import_only_from_folders_above_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,17 +120,9 @@ def dependencies(*, extras: bool) -> set[str]:
 
 def test_no_function_has_more_than_eight_parameters() -> None:
     """What belongs together is one value."""
-    long: list[str] = []
-    for source in (*SOURCES, *BRIDGE_SOURCES, *(ROOT / "reports").rglob("*.py")):
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-                if len([one for one in given if one.arg not in ("self", "cls")]) > 8:
-                    long.append(f"{source}: {node.name}")
-    assert long == []
+    assert [name for one in (*SOURCES, *BRIDGE_SOURCES, *REPORT_SOURCES) for name in facts(one).long] == []
 
 
 def test_a_class_name_is_used_once() -> None:
-    parsed = [ast.parse(source.read_text("utf-8")) for source in (*SOURCES, *BRIDGE_SOURCES)]
-    names = Counter(node.name for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(name for source in (*SOURCES, *BRIDGE_SOURCES) for name in facts(source).classes)
     assert [name for name, uses in names.items() if uses > 1] == []
