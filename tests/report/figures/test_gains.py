@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures import gains
-from tests.report.figures.made import HOSTILE, Row, results, row, rows_of, svg
+from tests.report.figures.made import Row, results, row, rows_of, svg
 
 
 def on(trace: str, **rates: float) -> list[Row]:
@@ -59,14 +58,3 @@ def test_of_one_trace_with_many_policies_dots_are_banks(tmp_path: Path) -> None:
     assert "Below -20 points, drawn there: placed." in chart.description
     assert "lfu-decay:factor=0.09: +9.0 points, above lru in 2 of 2 banks" in chart.description
     assert ">Hit rate above LRU: a<" in svg(chart, tmp_path)
-
-
-def test_foreign_names_are_texts(tmp_path: Path) -> None:
-    rows = [one for name in HOSTILE for one in on(name, lru=0.5, **{HOSTILE[0]: 0.6})]
-    assert "<script>alert" not in svg(gains(results(*rows)), tmp_path)
-
-
-@pytest.mark.parametrize("rows", [on("a", lru=0.5, fifo=0.4), on("a", fifo=0.5) + on("b", fifo=0.5), on("a", lru=0.5)])
-def test_one_trace_or_no_lru(rows: list[Row]) -> None:
-    with pytest.raises(Incomplete, match="rows of two traces, or of more than 8 policies, are needed"):
-        gains(results(*rows))
