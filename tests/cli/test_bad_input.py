@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from flashmoe_sim.field.rows import read_rows
 from native_bridge.cli.main import main
+from reports.field.report import PUBLISHED, TABLES
 from tests.geometry.conftest import document, entry, write
 from tests.machines.builders import FULL
+from tests.measured import bench
+from tests.native_bridge.conftest import MODEL
 from tests.support.cases import refused_in, rows
 from tests.trace import recordings
 
@@ -54,6 +58,7 @@ FILES = {
     "not.json": b"{",
     "out/results.csv": b"my results",
     "there.html": b"mine",
+    "bench.json": bench.as_json([bench.row()]).encode(),
     "torn-table/results.parquet": b"PAR1",
     "mine.toml": FULL.replace("read_gb_s", "read").encode(),
     "torn.toml": FULL[: FULL.index("]\nram_gib")].encode(),
@@ -82,6 +87,11 @@ MANIFESTS = {
 
 
 WORDS = {
+    "add": "field add bench.json",
+    "on": "--machine 'rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4 + linux'",
+    "said": "--source me/my-pc --url https://example.org/my-pc",
+    "tiny": MODEL,
+    "known": read_rows(PUBLISHED / TABLES[0])[0].id,
     "long": "x" * 300,
     "parts": "'rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4'",
     "qwen": "--model qwen3.5-35b-a3b:ud-iq2_m --machine m5-max-128",
@@ -439,6 +449,23 @@ trace capture --model m.gguf --prompt x --top-k 4 | --top-k is of --server
 trace capture --model m.gguf --prompt x --chat | --chat is of --server
 trace capture --model m.gguf --prompt x --api-key-env A | --api-key-env is of --server
 trace capture --prompt x | give --model for a model to run here, or --server for one that runs
+# rows of measured speeds
+field check none.csv | none.csv: no such file
+field check many.csv | many.csv: line 1: no column id,
+field check empty | empty: line 1: no column
+{add} | give --machine: the computer's parts, such as
+{add} | (the file says 'NVIDIA GeForce RTX 3060', 'AMD Ryzen 5 5600 6-Core Processor'); --source: who
+{add} {said} --machine rtx-3060 | does not say the RAM; add it, such as 'rtx-3060 + 32GiB'
+{add} {said} --machine 'rtx-3061 + 32GiB' | rtx-3061
+{add} {said} --machine '2x gb10-128 over 10gbe' | is a file or several computers; give the computer's parts
+{add} {said} --machine 'rtx-4090 + 64GiB' | ran on 'NVIDIA GeForce RTX 3060', and this is NVIDIA GeForce RTX 4090
+{add} {on} --source me/my-pc --url 'my notes' | source_url is 'my notes'; expected the address
+{add} {on} {said} --date 20.11.2026 | date is '20.11.2026'; expected the day
+{add} {on} {said} --model {tiny} | is none of `sim model list`, of which rows are; give the name
+{add} {on} {said} --model nobody-7b | unknown model
+{add} {on} {said} --out row.txt | row.txt: expected a name that ends in .csv
+{add} {on} {said} --id {known} | the id is used already
+{add} {on} {said} --out speeds.csv | speeds.csv: exists; give --force
 """
 CASES = rows(TABLE, **WORDS)
 

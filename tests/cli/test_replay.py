@@ -6,7 +6,6 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COUNTS, IDENTITY
-from flashmoe_sim.trace.bundled import catalog
 from tests.support import document, printed_by
 
 ADDITIVE = ("calls", "refs", "requests", "hits", "misses", "cold_installs", "evictions", "bypassed", "aliased_refs")
@@ -28,28 +27,6 @@ def test_json_has_identity_counts_layers_and_timing(capsys: pytest.CaptureFixtur
     for name in ADDITIVE:
         assert sum(row[name] for row in found["layers"]) == found["counts"][name], name
     assert set(found["layers"][0]) - {"layer"} < set(found["counts"])
-
-
-def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    setups = [
-        [],
-        ["--bank", "17"],
-        ["--policy", "fifo"],
-        ["--policy", "random:seed=7"],
-        ["--contract", "runtime"],
-        ["--scope", "global"],
-        ["--prefetch", "temporal"],
-        ["--io-split", "2"],
-        ["--model", "qwen3.5-35b-a3b"],
-    ]
-    ids = [document(capsys, "replay", "python-256", "--bank", "16", *setup)["identity"]["id"] for setup in setups]
-    assert len(set(ids)) == len(setups)
-    ids.append(document(capsys, "replay", "prose-256", "--bank", "16")["identity"]["id"])
-    assert len(set(ids)) == len(setups) + 1
-    path = str(catalog()["python-256"].path)
-    model = str(catalog()["python-256"].model)
-    again = document(capsys, "replay", path, "--bank", "16", "--model", model)["identity"]
-    assert (again["id"], again["trace"]) == (ids[0], "python-bank256")
 
 
 def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,17 +70,15 @@ def test_the_same_files_are_written(both: tuple[Path, list[Any], Path, list[Any]
             assert (there / name).read_bytes() == (here / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("name", ["aux.toml", "NUL", "com1", "a:b.toml", "what?.toml", "end.", "CON .toml"])
-def test_names_that_windows_has_for_something_else(tmp_path: Path, name: str) -> None:
+def test_names_that_windows_has_for_something_else(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    lines = [
-        ["machine", "build", "rtx-3060 + 32GiB", "--out", name],
-        ["sweep", "gpt-oss-120b", "--bank", "8", "--out", name.removesuffix(".toml")],
-    ]
-    for code, _, error in sim_each(lines, folder):
-        assert code == 2
-        assert "cannot be the name of a file on Windows; give another name" in error
+    names = ["aux.toml", "NUL", "com1", "a:b.toml", "what?.toml", "end.", "CON .toml"]
+    lines = [["machine", "build", "rtx-3060 + 32GiB", "--out", name] for name in names]
+    lines += [["sweep", "gpt-oss-120b", "--bank", "8", "--out", name.removesuffix(".toml")] for name in names]
+    for line, (code, _, error) in zip(lines, sim_each(lines, folder), strict=True):
+        assert code == 2, line
+        assert "cannot be the name of a file on Windows; give another name" in error, line
     assert not list(folder.iterdir())
 
 

@@ -161,10 +161,13 @@ def test_a_bad_file_gives_one_line(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--nothing"], ["a.csv", "b.csv"], ["--json"], ["--given", "x.csv"], ["--pairs"], ["a.csv", "--tune"]],
+    [
+        *("--nothing", "a.csv b.csv", "--json", "--given x.csv", "--pairs", "a.csv --tune", "--pairs --json"),
+        *("--pairs --tune", "a.csv --pairs --tune", "a.csv b.csv --pairs"),
+    ],
 )
-def test_a_wrong_command_says_how(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
+def test_a_wrong_command_says_how(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments.split()) == 2
     error = capsys.readouterr().err
     assert "usage: python -m reports.field" in error
     assert error.count("\n") == 1

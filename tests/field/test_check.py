@@ -186,17 +186,3 @@ def test_the_rows_in_use_are_known() -> None:
     """As `python -m reports.field` writes them down."""
     rows = all_rows()
     assert known_rows() == Known(frozenset(row.id for row in rows), {saying(row): row.id for row in rows})
-
-
-@pytest.mark.parametrize(
-    ("content", "says"), [(None, "no such file"), ("a,b\n1,2\n", "line 1: no column id, "), ("", "line 1: no column")]
-)
-def test_what_is_no_table_is_one_line(
-    content: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "rows.csv"
-    if content is not None:
-        path.write_text(content)
-    code, out, err = said(capsys, path)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert says in err

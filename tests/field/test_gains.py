@@ -149,22 +149,3 @@ def test_measured_speeds_are_never_used(tmp_path: Path, capsys: pytest.CaptureFi
     needed = tuple(name for name in COLUMNS if name not in measured)
     assert main([str(write(tmp_path / "rows.csv", PLAIN, CACHE, columns=needed)), "--pairs", "--json"]) == 0
     assert [*lines, capsys.readouterr().out] == [lines[0]] * 4
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--pairs"],
-        ["--pairs", "--json"],
-        ["--pairs", "--tune"],
-        ["a.csv", "--pairs", "--tune"],
-        ["a.csv", "b.csv", "--pairs"],
-    ],
-)
-def test_pairs_of_no_file_or_with_other_options_say_how(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert "usage: python -m reports.field " in error
-    assert error.count("\n") == 1

@@ -15,6 +15,7 @@ from native_bridge.doctor import DoctorFinding, examine
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.fixture.test_sidecar import filled
 from tests.native_bridge.test_bad_input import DENSE
+from tests.support.cases import rows
 
 pytestmark = pytest.mark.usefixtures("stand_in")
 
@@ -74,60 +75,29 @@ def test_what_the_runtime_can_do(monkeypatch: pytest.MonkeyPatch, does: str, sta
     assert any(finding.state == state and finding.found == found for finding in examine())
 
 
-GPU = "78.1 GiB free on CUDA0: all layers without their experts take "
+H100 = "CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)"
+# A device, the model's architecture, the variable; state and words of the memory; and of the bank.
+ON_A_GPU = f"""
+{H100} | qwen35moe | - | ok | 78.1 GiB free on CUDA0: all layers without their experts take | warning | whatever --gpu
+{H100} | gemma4 | - | ok | and a bank of 8 | ok | on the GPU
+CUDA0: NVIDIA H100 (81559 MiB, 0 MiB free) | qwen35moe | - | warning | 0 B free | warning | in the
+Vulkan0: Radeon (0 MiB, 0 MiB free) | qwen35moe | - | warning | not known: | warning | Vulkan0 cannot
+MTL0: Apple M3 (36864 MiB, 0 MiB free) | qwen35moe | - | warning | a bank of 8 | ok | CPU and GPU share
+MTL0: Apple M3 (36864 MiB, 36863 MiB free) | qwen35moe | 1 | ok | a bank of 8 | warning | is set
+"""
 
 
-@pytest.mark.parametrize(
-    ("device", "arch", "variable", "memory", "bank"),
-    [
-        ("CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)", "qwen35moe", "", ("ok", GPU), ("warning", "whatever --gpu")),
-        (
-            "CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)",
-            "gemma4",
-            "",
-            ("ok", "and a bank of 8"),
-            ("ok", "on the GPU"),
-        ),
-        (
-            "CUDA0: NVIDIA H100 (81559 MiB, 0 MiB free)",
-            "qwen35moe",
-            "",
-            ("warning", "0 B free"),
-            ("warning", "in the"),
-        ),
-        (
-            "Vulkan0: Radeon (0 MiB, 0 MiB free)",
-            "qwen35moe",
-            "",
-            ("warning", "not known: "),
-            ("warning", "Vulkan0 cannot"),
-        ),
-        (
-            "MTL0: Apple M3 (36864 MiB, 0 MiB free)",
-            "qwen35moe",
-            "",
-            ("warning", "a bank of 8"),
-            ("ok", "CPU and GPU share"),
-        ),
-        ("MTL0: Apple M3 (36864 MiB, 36863 MiB free)", "qwen35moe", "1", ("ok", "a bank of 8"), ("warning", "is set")),
-    ],
-)
-def test_the_memory_of_a_gpu_and_where_the_bank_goes(
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    arch: str,
-    variable: str,
-    memory: tuple[str, str],
-    bank: tuple[str, str],
-) -> None:
+@pytest.mark.parametrize("case", rows(ON_A_GPU))
+def test_the_memory_of_a_gpu_and_where_the_bank_goes(monkeypatch: pytest.MonkeyPatch, case: list[str]) -> None:
+    device, arch, variable, *expected = case
     monkeypatch.setenv("STAND_IN_DEVICE", device)
-    monkeypatch.setenv("LLAMA_FLASH_MOE_DISABLE_GPU_BANK", variable)
+    monkeypatch.setenv("LLAMA_FLASH_MOE_DISABLE_GPU_BANK", variable.strip("-"))
     model = read_gguf(MODEL)
     monkeypatch.setattr(doctor, "read_gguf", lambda path: replace(model, arch=arch))
-    found = by_name(examine(model=MODEL))
-    assert (found["gpu memory"].state, found["bank"].state) == (memory[0], bank[0])
-    assert memory[1] in found["gpu memory"].found
-    assert bank[1] in found["bank"].found
+    memory, bank = (by_name(examine(model=MODEL))[name] for name in ("gpu memory", "bank"))
+    assert [memory.state, bank.state] == expected[::2]
+    assert expected[1] in memory.found
+    assert expected[3] in bank.found
 
 
 def test_without_a_gpu_nothing_is_said_of_one() -> None:
@@ -179,6 +149,7 @@ def test_an_architecture_that_the_slot_bank_does_not_stream(tmp_path: Path) -> N
 )
 def test_a_bank_that_cannot_be(bank: int, found: str, to_do: str) -> None:
     assert by_name(examine(bank=bank))["memory"] == DoctorFinding("missing", "memory", found, to_do)
+    assert by_name(examine(bank=64 if bank > 64 else 8))["memory"].state == "ok"
 
 
 def test_a_bank_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
