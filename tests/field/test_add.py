@@ -202,6 +202,12 @@ MACHINES = [
 ]
 
 
+def test_cards_of_unlike_memory_have_no_bandwidth_in_common() -> None:
+    cards = ("rtx-4090", "2x rtx-4090", "rtx-4090 + rtx-3060")
+    one, alike, unlike = (machine_columns(f"{those} + 64GiB") for those in cards)
+    assert one["gpu_mem_gb_s"] == alike["gpu_mem_gb_s"] != unlike["gpu_mem_gb_s"] == ""
+
+
 @pytest.mark.parametrize("text", MACHINES)
 def test_a_row_is_read_as_the_machine_that_was_given(text: str, tmp_path: Path) -> None:
     cells = machine_columns(text)

@@ -88,6 +88,7 @@ bridge check --runtime none/llama-cli | none/llama-cli: no such file
 {calibrate} --from {timed}/warm-stock --cache cold | --cache cold: none of these runs is; found warm
 {calibrate} --from {streamed} {tiny}/prose-stock | is of another machine, build or model than
 {calibrate} --from none | none: no such folder
+bridge calibrate --from {timed} --cache warm --out there.toml | there.toml: exists; give --force to overwrite it
 {calibrate} --from {timed} --cache warm --parameter none | unknown parameter 'none'; known:
 {calibrate} --from {timed} --cache warm --parameter request_us | request_us needs a run like warm-bank12 with another
 {calibrate} --from {timed} --cache warm --parameter weights_gb_s | weights_gb_s needs a run like warm-allhit with

@@ -88,13 +88,6 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_there_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.toml").write_text("mine")
-    given = ("--from", TIMED, "--cache", "warm", "--out", "mine.toml")
-    assert refusal(capsys, "bridge", "calibrate", *given) == "sim: mine.toml: exists; give --force to overwrite it\n"
-    assert Path("mine.toml").read_text() == "mine"
-
-
 def test_runs_of_a_page_cache_left_as_it_is(tmp_path: Path) -> None:
     place = copies(tmp_path, "warm-bank12", "warm-allhit", "cold-bank12", "cold-allhit", of="runs-timed")
     for name in ("cold-bank12", "cold-allhit"):
