@@ -17,6 +17,8 @@ from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.tune.pays import LIKELY_KEYS
 from tests.support import document, printed_by, refusal
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
 
 

@@ -17,6 +17,8 @@ from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.tune import runs_here
 from tests.support import document, printed_by, refusal
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"
 
