@@ -246,6 +246,15 @@ def test_what_it_does_not_hold_is_asked_in_a_terminal(
     assert all(f"{place}: " in said for place in places)
     if not places:
         load_machine(machine)
+
+
+@needs_browser
+@pytest.mark.parametrize("typed", [one[0] for one in (*REFUSED[::6], REFUSED[-1])])
+def test_a_link_to_what_it_does_not_hold_says_so_again(site: Path, browser: Browser, typed: str) -> None:
+    """Until another computer is chosen."""
+    show(browser, address(site, model="gpt-oss-120b"))
+    _type(browser, typed)
+    said = text(browser, "#note p") or ""
     link = browser.run("return location.href")
     show(browser, link)
     assert (text(browser, "#note p") or "") == said

@@ -14,6 +14,8 @@ from mcp.client.stdio import StdioServerParameters
 from flashmoe_sim.cli.mcp import made
 from tests.support import document
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 MACHINE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"
 
 

@@ -81,16 +81,8 @@ def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("execution", ["resident", "mapped"])
 def test_equal_speeds_say_why(execution: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [
-        "predict",
-        "--hit-rate",
-        "0.2,0.9",
-        "--model",
-        "gpt-oss-20b",
-        "--machine",
-        "rtx-3060 + 64GiB",
-        "--execution",
-    ]
+    asked = ["predict", "--hit-rate", "0.2,0.9", "--model", "gpt-oss-20b", "--machine", "rtx-3060 + 64GiB"]
+    asked += ["--execution"]
     assert main([*asked, execution]) == 0
     assert f"no hit rate changes the speed: under {execution}" in " ".join(capsys.readouterr().out.split())
     assert any("no hit rate changes" in note for note in document(capsys, *asked, execution)["notes"])

@@ -39,7 +39,7 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
 def test_facts_older_than_three_months_are_said_to_be_old(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the text, on the page and in JSON, in the same sentence; not on the last day of three months."""
+    """In the text, on a page and in JSON, in the same sentence; not on the last day of three months."""
     asked = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile"]
     looked_up = date.fromisoformat(facts_of("static-profile").looked_up)
     sentence = (
@@ -49,7 +49,7 @@ def test_facts_older_than_three_months_are_said_to_be_old(
     for days, said in ((92, False), (93, True)):
         monkeypatch.setenv("FLASHMOE_TODAY", str(looked_up + timedelta(days)))
         assert (sentence in " ".join(printed_by(capsys, *asked).split())) == said
-        page = tmp_path / f"{days}.html"
+        page = tmp_path / f"{days}.md"
         assert main([*asked, "--save", str(page)]) == 0
         assert ("more than three months ago" in " ".join(page.read_text().split())) == said
         capsys.readouterr()
@@ -237,15 +237,8 @@ def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.C
 def test_a_row_of_several_models_says_what_the_limit_of_the_gpu_keeps_from_running(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = [
-        "recommend",
-        "--model",
-        "glm-4.6,gpt-oss-120b",
-        "--machine",
-        "m3-ultra + 256GiB",
-        "--system",
-        "all-gpu,cpu",
-    ]
+    asked = ["recommend", "--model", "glm-4.6,gpt-oss-120b", "--system", "all-gpu,cpu"]
+    asked += ["--machine", "m3-ultra + 256GiB"]
     said = " ".join(printed_by(capsys, *asked).split())
     assert "glm-4.6:q4_k_m: llama.cpp, all on the GPU: takes 200.9 GiB of the GPU" in said
     assert "`sudo sysctl iogpu.wired_limit_mb=205824` lets the GPU use 201.0 of 256 GiB" in said

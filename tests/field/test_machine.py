@@ -116,6 +116,8 @@ def test_numbers_that_the_row_says(tmp_path: Path) -> None:
     nominal = numbers(tmp_path, ram_gb_s="51.2", ram_gb_s_basis="inferred (DDR4-3200 2 ch)")
     assert nominal["memory.bandwidth_gb_s"] == pytest.approx(38.91)
     assert numbers(tmp_path, ram_gb_s="30", ram_gb_s_basis="told (measured)")["memory.bandwidth_gb_s"] == 30
+    two = {"gpu": "", "strategy": "cpu_only", "cpu": "2x EPYC 7763", "ram_gib": "512", "ram_gb_s_basis": "measured"}
+    assert numbers(tmp_path, ram_gb_s="300", **two)["memory.bandwidth_gb_s"] == 150  # of each socket
 
 
 @pytest.mark.parametrize(

@@ -37,20 +37,8 @@ def verify(folder: Path, *more: object, system: str = "cpu", **behaviour: Any) -
 
 
 def verify_with(engine: object, *more: object, system: str) -> int:
-    asked = [
-        "recommend",
-        "--model",
-        MODEL,
-        "--machine",
-        MACHINE,
-        "--system",
-        system,
-        "--verify",
-        "--engine",
-        engine,
-        *more,
-    ]
-    return main([*map(str, asked)])
+    asked = ["recommend", "--model", MODEL, "--machine", MACHINE, "--system", system, "--verify", "--engine", engine]
+    return main([*map(str, [*asked, *more])])
 
 
 def test_the_recommended_line_runs_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

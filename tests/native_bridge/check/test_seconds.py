@@ -32,6 +32,11 @@ def timed() -> RunChecks:
 
 
 @cache
+def recorded() -> RunChecks:
+    return check_folders([RUNS / "runs"])
+
+
+@cache
 def from_two(state: str) -> RunChecks:
     """From the anchors of the fidelity report."""
     return check_folders([TIMED], anchors=[TIMED / f"{state}-bank12", TIMED / f"{state}-allhit"])
@@ -71,7 +76,7 @@ def test_all_resident_and_all_hit() -> None:
 
 
 def test_no_run_is_predicted_from_itself() -> None:
-    for check in (timed(), check_folders([RUNS / "runs"])):
+    for check in (timed(), recorded()):
         assert check.predicted
         for one in check.runs:
             assert one.counts.folder.name not in one.seconds.anchors
@@ -87,13 +92,12 @@ def test_bytes_from_the_sidecar_are_exact() -> None:
 
 
 def test_why_there_is_no_number() -> None:
-    found = check_folders([RUNS / "runs"])
     for name, why in (
         ("prose-resident-slot-bank24", "its installs are copies from RAM, which no anchor measures"),
         ("prose-ub4-bank16-overflow", "the run failed"),
         ("python-topk4-bank8", "no all-hit or stock run of this machine beside python-topk4-bank8 itself"),
     ):
-        seconds = run(found, name).seconds
+        seconds = run(recorded(), name).seconds
         assert (seconds.tok_s, seconds.error, seconds.held, seconds.why_not) == (None, None, None, why)
     assert (
         run(timed(), "cold-allhit").seconds.why_not

@@ -36,26 +36,12 @@ def test_every_flag_of_a_run_that_streams() -> None:
     request = replace(
         REQUEST, ubatch=4, top_k=6, prefetch="predict-prev", io_split=8, gpu_layers="all", seed=7, extra=("--temp", "0")
     )
-    assert words(request) == [
-        *("-m", "m.gguf", "--moe-mode", "slot-bank", "--moe-sidecar", "sc", "--moe-slot-bank", "24"),
-        *("--moe-topk", "6", "--moe-trace-harness", "--perf", "--moe-trace", "t.jsonl"),
-        *("-b", "64", "-ub", "4", "-n", "100"),
-        *(
-            "-t",
-            "1",
-            "-c",
-            "256",
-            "--no-escape",
-            "--no-warmup",
-            "--simple-io",
-            "-lv",
-            "3",
-            "--moe-predict-prev-token",
-            "--moe-cache-io-split",
-            "8",
-        ),
-        *("-ngl", "all", "--seed", "7", "--temp", "0", "-p", PROMPT),
-    ]
+    flags = (
+        "-m m.gguf --moe-mode slot-bank --moe-sidecar sc --moe-slot-bank 24 --moe-topk 6 --moe-trace-harness --perf "
+        "--moe-trace t.jsonl -b 64 -ub 4 -n 100 -t 1 -c 256 --no-escape --no-warmup --simple-io -lv 3 "
+        "--moe-predict-prev-token --moe-cache-io-split 8 -ngl all --seed 7 --temp 0 -p"
+    )
+    assert words(request) == [*flags.split(), PROMPT]
 
 
 @pytest.mark.parametrize(

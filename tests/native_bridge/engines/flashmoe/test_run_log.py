@@ -320,17 +320,11 @@ def test_every_flag_of_the_verified_build_is_known() -> None:
     assert KNOWN_FLAGS - flags == {"--moe-sort-decode-expert-ids"}
 
 
+OVERFLOWED = "Flash-MoE slot-bank overflow in layer 0: need more than 4 resident experts for this batch"
+REFUSED = "Flash-MoE oracle-all-hit needs 9 slots in layer 0, but only 8 are configured"
 FAILED = {
-    "cpu-overflow": (
-        "slot-bank",
-        "Flash-MoE slot-bank overflow in layer 0: need more than 4 resident experts for this batch",
-        Overflow(0, 4),
-    ),
-    "cpu-allhit-small": (
-        "oracle-all-hit",
-        "Flash-MoE oracle-all-hit needs 9 slots in layer 0, but only 8 are configured",
-        Overflow(0, 8),
-    ),
+    "cpu-overflow": ("slot-bank", OVERFLOWED, Overflow(0, 4)),
+    "cpu-allhit-small": ("oracle-all-hit", REFUSED, Overflow(0, 8)),
     "cpu-no-sidecar": ("slot-bank", "failed to open Flash-MoE manifest: none/manifest.json", None),
 }
 
@@ -376,6 +370,7 @@ def test_what_the_model_wrote_is_no_failure() -> None:
     [
         ("src/ggml-cuda.cu:98: GGML_ASSERT(ptr == 0) failed", "GGML_ASSERT(ptr == 0) failed"),
         ("CUDA error: out of memory", "CUDA error: out of memory"),
+        ("Error: none\nCUDA error: out of memory\nGGML_ASSERT(ok) failed", "CUDA error: out of memory"),
         (
             "common_init_result: Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
             "Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
