@@ -22,7 +22,7 @@ from native_bridge.cli.main import main
 from native_bridge.tuning.knobs import cases
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import fake_bench, fake_server, stand_in, test_patched
-from tests.native_bridge.tuning.test_tune import MACHINE, SIZE, _same_everywhere, lines, printed  # noqa: F401  # a fixture
+from tests.native_bridge.tuning.stand_in import MACHINE, SIZE, lines, printed, started
 from tests.support import refusal
 
 MORE = """  -C, --cpu-mask <hex,hex>
@@ -85,7 +85,7 @@ def test_how_many_tokens_are_drafted_makes_cases_of_their_own() -> None:
 def bench(folder: Path, *more: object) -> int:
     behaviour = {"speed": 5.0, "model_bytes": SIZE, "help": fake_bench.HELP + MORE, "cores": "0x3f"}
     engine = stand_in.write(folder / "llama-bench", "fake_bench", behaviour)
-    return main([*map(str, ["tune", MODEL, "--engine", engine, "--machine", MACHINE, "--out", "out", *more])])
+    return stand_in.tune(engine, *more)
 
 
 def test_threads_are_pinned_where_the_build_can(
@@ -128,7 +128,7 @@ def test_fewer_experts_are_tried_only_if_they_may(tmp_path: Path, capsys: pytest
     assert test_patched.tune(tmp_path, "--minutes", "1", "--may-change-text") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "It changes the text: it uses 4 of the model's 8 experts a token." in out
-    assert any("--moe-topk" in words for words, _ in test_patched.started(tmp_path))
+    assert any("--moe-topk" in words for words, _ in started(tmp_path))
     asked = ("tune", MODEL, "--engine", tmp_path / "llama-cli", "--machine", MACHINE, "--system", "slot-bank:top_k=4")
     assert "changes the text: it uses 4 of the model's 8 experts a token; add --may" in refusal(capsys, *asked)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.measured.read import read_measured
-from native_bridge.cli.main import main
 from native_bridge.tuning import complete, session
 from native_bridge.tuning.find import find_program
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import stand_in
 from tests.native_bridge.tuning.fake_cli import HELP, LETTERS
-from tests.native_bridge.tuning.test_tune import MACHINE, _same_everywhere, lines, printed  # noqa: F401  # a fixture
+from tests.native_bridge.tuning.stand_in import MACHINE, lines, printed, started
 from tests.support import refusal
 
 FEW = ("--system", "slot-bank:slots=16")
@@ -30,11 +28,7 @@ def tune(folder: Path, *more: object, **behaviour: Any) -> int:
     engine = folder / "llama-cli"
     if not engine.exists():
         write(folder, **behaviour)
-    return main([*map(str, ["tune", MODEL, "--engine", engine, "--machine", MACHINE, "--out", "out", *more])])
-
-
-def started(folder: Path) -> list[tuple[list[str], int]]:
-    return [tuple(json.loads(line)) for line in (folder / "runs").read_text().splitlines()]
+    return stand_in.tune(engine, *more)
 
 
 def test_slots_prefetch_and_reads_are_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.measured.read import read_measured
-from native_bridge.cli.main import main
 from native_bridge.tuning import serve, session
 from native_bridge.tuning.find import find_program
-from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import stand_in
 from tests.native_bridge.tuning.fake_server import HELP
-from tests.native_bridge.tuning.test_tune import MACHINE, _same_everywhere, lines, printed  # noqa: F401  # a fixture
+from tests.native_bridge.tuning.stand_in import lines, printed, started
 
 
 def write(folder: Path, **behaviour: Any) -> Path:
@@ -27,12 +24,7 @@ def tune(folder: Path, *more: object, **behaviour: Any) -> int:
     engine = folder / "llama-server"
     if not engine.exists():
         write(folder, **{"speed": 5.0} | behaviour)
-    given = ["tune", MODEL, "--engine", engine, "--machine", MACHINE, "--out", "out", *more]
-    return main([*map(str, given)])
-
-
-def started(folder: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (folder / "runs").read_text().splitlines()]
+    return stand_in.tune(engine, *more)
 
 
 def test_the_line_that_is_named_is_the_one_that_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

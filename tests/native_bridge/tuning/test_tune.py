@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +12,12 @@ import pytest
 from flashmoe_sim.measured.read import read_measured
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
-from native_bridge.tuning import knobs, session
+from native_bridge.tuning import session
 from native_bridge.tuning.find import find_program
-from native_bridge.tuning.program import Program
-from native_bridge.verbs.tune import Tune
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import stand_in
+from tests.native_bridge.tuning.stand_in import MACHINE, SIZE, lines, printed
 from tests.support import refusal
-
-MACHINE = "rtx-4090 + ryzen-7950x + 96GiB"
-SIZE = MODEL.stat().st_size
-
-
-GRIDS: dict[str, Any] = {}
-OWN = Tune._grid
-
-
-def grid_once(asked: Tune, program: Program) -> Any:
-    """The settings of a question, which take a second to predict."""
-    question = replace(asked, engine=None, out=None, minutes=1.0, dry_run=False, force=False)
-    key = f"{sorted(program.flags)}{question}"
-    if key not in GRIDS:
-        GRIDS[key] = OWN(asked, program)
-    return GRIDS[key]
-
-
-@pytest.fixture(autouse=True)
-def _same_everywhere(monkeypatch: pytest.MonkeyPatch, own_folder: None) -> None:
-    """Eight cores, no other program, and short runs."""
-    monkeypatch.setattr(session, "DECODED_S", 0.0)
-    monkeypatch.setattr(Tune, "_grid", grid_once)
-    monkeypatch.setattr(knobs, "_threads", lambda: [6, 8])
-    monkeypatch.setattr(session._Others, "cores", lambda *_: 0.0)
 
 
 def write(folder: Path, **behaviour: Any) -> Path:
@@ -55,16 +28,7 @@ def tune(folder: Path, *more: object, **behaviour: Any) -> int:
     engine = folder / "llama-bench"
     if not engine.exists():
         write(folder, **{"speed": 5.0, "model_bytes": SIZE} | behaviour)
-    given = ["tune", MODEL, "--engine", engine, "--machine", MACHINE, "--out", "out", *more]
-    return main([*map(str, given)])
-
-
-def printed(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
-
-
-def lines() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("out/tune.jsonl").read_text().splitlines()]
+    return stand_in.tune(engine, *more)
 
 
 def test_the_fastest_is_found_in_a_few_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
