@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.timeline.kernel import loop_of
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.run import simulate
@@ -17,13 +14,6 @@ def test_every_model_is_found_by_its_name_and_described() -> None:
         assert model.name == name
         assert model.meaning.endswith(".")
         assert model.describes
-
-
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        UnknownName, match=r"unknown execution model 'sync'; known: async-upload, hot-cold, .*sync-install"
-    ):
-        parse_execution("sync")
 
 
 def test_all_models_share_one_compiled_loop() -> None:
