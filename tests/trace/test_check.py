@@ -24,68 +24,73 @@ def i16(*values: int) -> Any:
     return np.array(values, np.int16)
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "expert": ({"expert": i16(1, 5, 7, 4)}, "layer 0 asks for expert 5; it has 5, numbered from 0"),
-    "expert negative": ({"expert": i16(1, -1, 7, 4)}, "expert 1 is -1; expected 0 to 32767"),
-    "expert i64": ({"expert": np.array([1, 2, 7, 4])}, "expert is int64 [4]; expected an array of int16"),
-    "expert list": ({"expert": [1, 2, 7, 4]}, "expert is list; expected an array of int16"),
-    "expert other byte order": ({"expert": i16(1, 2, 7, 4).astype(">i2")}, "expert is >i2"),
-    "expert in rows": ({"expert": i16(1, 2, 7, 4).reshape(2, 2)}, "expert is int16 [2, 2]"),
-    "expert missing": ({"expert": i16(1, 2, 7)}, "offset goes from 0 to 4; expected 0 to 3 references"),
-    "layer": ({"layer": i16(0, -3, 0)}, "layer 1 is -3; expected 0 to 32767"),
-    "layer unknown": ({"layer": i16(0, 4, 0)}, "n_experts lacks layer 4, which is routed"),
-    "layer longer": ({"layer": i16(0, 3, 0, 0)}, "offset has 4 entries; expected 5"),
-    "n_tokens": ({"n_tokens": np.array([1, -1, 1], np.int32)}, "n_tokens 1 is -1"),
-    "n_tokens shorter": ({"n_tokens": np.array([1, 1], np.int32)}, "n_tokens has 2 entries; expected 3"),
-    "offset back": ({"offset": np.array([0, 3, 2, 4])}, "offset goes back at call 1"),
-    "offset start": ({"offset": np.array([1, 2, 3, 4])}, "offset goes from 1 to 4; expected 0 to 4 references"),
-    "offset end": ({"offset": np.array([0, 2, 3, 5])}, "offset goes from 0 to 5; expected 0 to 4 references"),
-    "offset far": ({"offset": np.array([0, 2, 10**17, 4])}, "offset goes back at call 2"),
-    "slot": ({"slot": i16(0, 1, -2, 0)}, "slot 2 is -2; expected -1 to 32767"),
-    "slot shorter": ({"slot": i16(0, 1)}, "slot has 2 entries; expected 4"),
-    "weight": ({"weight": np.array([0, np.inf, 0, 0], np.float32)}, "weight 1 is inf; expected a finite number"),
-    "resident": ({"resident": np.array([0, 2, 0, 0], np.uint8)}, "resident 1 is 2; expected 0 to 1"),
-    "phase": ({"phase": np.array([0, 1, 3], np.uint8)}, "phase 2 is 3; expected 0 to 2"),
-    "sequence": ({"sequence": np.array([0, -1, 0], np.int32)}, "sequence 1 is -1"),
-    "step": ({"step": np.array([0, 0, -1], np.int32)}, "step 2 is -1"),
-    "step last": (
-        {"step": np.array([0, 0, (1 << 31) - 1], np.int32)},
-        "step 2 is 2147483647; expected 0 to 2147483646",
+I32, F32 = np.int32, np.float32
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"expert": i16(1, 5, 7, 4)}, "layer 0 asks for expert 5; it has 5, numbered from 0"),
+    ({"expert": i16(1, -1, 7, 4)}, "expert 1 is -1; expected 0 to 32767"),
+    ({"expert": np.array([1, 2, 7, 4])}, "expert is int64 [4]; expected an array of int16"),
+    ({"expert": [1, 2, 7, 4]}, "expert is list; expected an array of int16"),
+    ({"expert": i16(1, 2, 7, 4).astype(">i2")}, "expert is >i2"),
+    ({"expert": i16(1, 2, 7, 4).reshape(2, 2)}, "expert is int16 [2, 2]"),
+    ({"expert": i16(1, 2, 7)}, "offset goes from 0 to 4; expected 0 to 3 references"),
+    ({"layer": i16(0, -3, 0)}, "layer 1 is -3; expected 0 to 32767"),
+    ({"layer": i16(0, 4, 0)}, "n_experts lacks layer 4, which is routed"),
+    ({"layer": i16(0, 3, 0, 0)}, "offset has 4 entries; expected 5"),
+    ({"n_tokens": np.array([1, -1, 1], I32)}, "n_tokens 1 is -1"),
+    ({"n_tokens": np.array([1, 1], I32)}, "n_tokens has 2 entries; expected 3"),
+    ({"offset": np.array([0, 3, 2, 4])}, "offset goes back at call 1"),
+    ({"offset": np.array([1, 2, 3, 4])}, "offset goes from 1 to 4; expected 0 to 4 references"),
+    ({"offset": np.array([0, 2, 3, 5])}, "offset goes from 0 to 5; expected 0 to 4 references"),
+    ({"offset": np.array([0, 2, 10**17, 4])}, "offset goes back at call 2"),
+    ({"slot": i16(0, 1, -2, 0)}, "slot 2 is -2; expected -1 to 32767"),
+    ({"slot": i16(0, 1)}, "slot has 2 entries; expected 4"),
+    ({"weight": np.array([0, np.inf, 0, 0], F32)}, "weight 1 is inf; expected a finite number"),
+    ({"weight": np.array([0, 0, np.nan, 0], F32)}, "weight 2 is nan; expected a finite number"),
+    ({"resident": np.array([0, 2, 0, 0], np.uint8)}, "resident 1 is 2; expected 0 to 1"),
+    ({"phase": np.array([0, 1, 3], np.uint8)}, "phase 2 is 3; expected 0 to 2"),
+    ({"sequence": np.array([0, -1, 0], I32)}, "sequence 1 is -1"),
+    ({"step": np.array([0, 0, -1], I32)}, "step 2 is -1"),
+    ({"step": np.array([0, 0, (1 << 31) - 1], I32)}, "step 2 is 2147483647; expected 0 to 2147483646"),
+    ({"step": np.array([0, 9, 1], I32)}, "step goes back from 9 to 1 at call 2"),
+    ({"n_text": np.array([1, 2, 1], I32)}, "n_text 1 is 2; the call has 1 tokens"),
+    *(
+        ({"n_experts": {0: 5, 3: value}}, "n_experts of layer 3 is ")
+        for value in ((1 << 15) + 1, 0, -8, 10**30, 256.0, "256", True, None)
     ),
-    "n_experts": (
-        {"n_experts": {0: 5, 3: 1 << 20}},
-        "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768",
-    ),
-    "n_experts altogether": (
-        {
-            "layer": np.arange(130, dtype=np.int16),
-            "n_tokens": np.ones(130, np.int32),
-            "offset": np.arange(131),
-            "expert": i16(*[0] * 130),
-            "n_experts": dict.fromkeys(range(130), 1 << 15),
-        },
-        "its 130 layers have 4,259,840 experts together; expected at most 4,194,304",
-    ),
-    "n_experts list": ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
-    "top_k": ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
-    "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),
-    "name": ({"name": "a\udcff"}, "name is 'a\\udcff', which has half a character (a lone surrogate)"),
-    "notes": ({"notes": ["a"]}, "notes are ['a']; expected a tuple of texts"),
-}
+    ({"n_experts": {0: 5, 3: 8, -1: 8}}, "n_experts has layer -1; expected a whole number 0 to 32767"),
+    ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
+    ({"n_experts_known": 1}, "n_experts_known is 1; expected true or false"),
+    ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
+    *(({"top_k": value}, "top_k is ") for value in ("eight", [8], -1, (1 << 15) + 1)),
+    ({"expert_bytes": {0: 1, 3: (1 << 50) + 1}}, "expert_bytes of layer 3 is 1125899906842625"),
+    ({"expert_bytes": {0: 0, 3: 1}}, "expert_bytes of layer 0 is 0; expected a whole number 1 to "),
+    ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),
+    ({"name": 5}, "name is 5; expected a text"),
+    ({"name": "a\udcff"}, "name is 'a\\udcff', which has half a character (a lone surrogate)"),
+    ({"name": "n" * 65_537}, "name has 65,537 characters; expected at most 65,536"),
+    ({"format": None}, "format is nothing; expected a text"),
+    ({"notes": ["a"]}, "notes are ['a']; expected a tuple of texts"),
+    ({"notes": (1,)}, "a note is 1; expected a text"),
+    ({"notes": ("n" * ((1 << 20) + 1),)}, "a note has 1,048,577 characters"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_out_of_bounds_is_named(name: str) -> None:
-    changes, found = WRONG[name]
-    trace = TRACE.with_(**changes)
-    doors: tuple[Callable[[], object], ...] = (
-        lambda: check_trace(trace, where="here"),
-        lambda: prepare(trace),
-        lambda: sim.replay(trace, bank=4),
-    )
-    for door in doors:
-        with refused(Malformed, found, match="; record or convert the trace again$"):
-            door()
+@pytest.mark.parametrize(("changes", "found"), WRONG)
+def test_what_is_out_of_bounds_is_named(changes: dict[str, Any], found: str) -> None:
+    with refused(Malformed, found, begins="here: ", match="; record or convert the trace again$"):
+        check_trace(TRACE.with_(**changes), where="here")
+
+
+def test_all_experts_together_are_bounded() -> None:
+    calls = [(layer, [0]) for layer in range(130)]
+    with refused(Malformed, "its 130 layers have 4,259,840 experts together; expected at most 4,194,304"):
+        check_trace(trace_of(*calls, n_experts=dict.fromkeys(range(130), 1 << 15)), where="here")
+
+
+@pytest.mark.parametrize("door", [prepare, lambda trace: sim.replay(trace, bank=4)])
+def test_no_door_but_through_the_gate(door: Callable[[RoutingTrace], object]) -> None:
+    with refused(Malformed, "slot 2 is -2", begins="mine: "):
+        door(TRACE.with_(slot=i16(0, 1, -2, 0)))
 
 
 def test_what_is_sound_passes() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Incomplete, Malformed
-from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -63,14 +62,6 @@ def test_lines_in_the_order_of_layers_are_refused(tmp_path: Path) -> None:
     lines = sorted(recording(layers=3), key=lambda line: int(json.loads(line)["layer"]))
     with pytest.raises(Malformed, match=r"a\.jsonl:4: step goes back from 2 to 0 while the layer goes on from 0 to 1"):
         read(tmp_path, lines)
-
-
-def test_steps_that_go_back_in_a_trace_made_by_hand_are_refused(tmp_path: Path) -> None:
-    trace = read(tmp_path, recording())
-    step = trace.steps.copy()
-    step[:LAYERS] = 9
-    with pytest.raises(Malformed, match="step goes back from 9 to 1 at call 24"):
-        check_trace(trace.with_(step=step.astype(np.int32)), where="t")
 
 
 FROM_REQUESTS = [
