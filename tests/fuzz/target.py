@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import SimError
 from tests.fuzz.memory import Peak
-from tests.support import ADVICE
 
 PROJECT = Path(__file__).parents[2]
 MIB = 2**20
 MOST_CPU_S = 3.0  # a hundred times what the slowest small input takes
 MOST_LETTERS = 2000
+_ADVICE = re.compile(r"; |expected|give|known|at most|at least|did you mean|: write|is not |must be |the most")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Document = tuple[bytes, Any]
@@ -132,7 +132,7 @@ def _of_message(target: Target, error: SimError, size: int) -> list[Finding]:
         found.append(Finding("message", f"does not name the file: {text[:200]!r}", place))
     if len(text) > MOST_LETTERS + (0 if target.file else 8 * size):  # what was typed may be shown whole, with escapes
         found.append(Finding("message", f"{len(text):,} letters: {text[:100]!r}...", place))
-    if not ADVICE.search(text):
+    if not _ADVICE.search(text):
         found.append(Finding("message", f"does not say what to do: {text[:200]!r}", place))
     return found
 

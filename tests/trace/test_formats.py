@@ -80,6 +80,8 @@ def test_each_file_is_taken_for_what_it_is(folder: str) -> None:
         ("runtime-jsonl", BOM + b"\r\n\n" + LINE + b"\n", True),
         ("runtime-jsonl", b'{"slots":[0],"experts":[1', True),
         ("runtime-jsonl", b'{"layer":1,"experts":[3.5,"x"]}\n', True),
+        ("runtime-jsonl", b'{"layer":0,"experts":[1],"trace":[]}\n', True),
+        ("grouped-pairs", b'{"layer":0,"experts":[1],"trace":[]}\n', False),
         ("runtime-jsonl", b'{"layer":1,"experts":[3,}\n', True),
         ("runtime-jsonl", b"", False),
         ("runtime-jsonl", b"layer,experts\n1,2\n", False),

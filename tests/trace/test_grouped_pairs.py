@@ -84,8 +84,12 @@ def test_an_expert_again_begins_a_call(path: Path) -> None:
     assert trace.offset.tolist() == [0, 1, 3, 4]
 
 
-def test_a_document_cut_short(path: Path) -> None:
-    written(path, CALLS, repeats=3)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(Malformed, match="not a complete JSON document"):
-        grouped_pairs.read(path)
+def test_a_document_cut_short_or_with_a_key_twice(path: Path) -> None:
+    content = written(path, CALLS, repeats=3).read_bytes()
+    for damaged, found in (
+        (content[:-20], "not a complete JSON document"),
+        (content[:-1] + b',"entry_bytes":2}', "twice"),
+    ):
+        path.write_bytes(damaged)
+        with refused(Malformed, found, begins=f"{path}: "):
+            grouped_pairs.read(path)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,59 +16,12 @@ from tests.trace import naive
 from tests.trace.strategies import random_traces, trace_of
 
 
-def found(trace: RoutingTrace, code: str, **options: object) -> Finding | None:
-    return next((finding for finding in lint(trace, **options) if finding.code == code), None)  # type: ignore[arg-type]
+def found(trace: RoutingTrace, code: str, **options: Any) -> Finding | None:
+    return next((finding for finding in lint(trace, **options) if finding.code == code), None)
 
 
 def steps_of(*steps: tuple[int, ...]) -> list[tuple[int, list[int]]]:
     return [(layer, [layer, layer + 1]) for step in steps for layer in step]
-
-
-CLEAN = trace_of(*steps_of((0, 1), (0, 1), (0, 1)))
-
-
-def test_a_clean_trace_has_only_information() -> None:
-    assert {finding.severity for finding in lint(CLEAN)} == {"info"}
-    assert found(CLEAN, "experts-inferred")
-    assert found(CLEAN, "experts-inferred", n_experts=8) is None
-    smallest = found(CLEAN, "smallest-bank")
-    assert smallest
-    assert smallest.count == 2
-
-
-def test_no_calls() -> None:
-    assert [finding.code for finding in lint(trace_of())] == ["no-calls"]
-
-
-def test_errors_come_first() -> None:
-    order = [
-        finding.severity
-        for finding in lint(trace_of((0, [1, 1]), (1, [5]), notes=(Note(SKIPPED, "skipped 1 line"),)), n_experts=4)
-    ]
-    assert order == sorted(order, key=["error", "warning", "info"].index)
-    assert order[0] == "error"
-
-
-@pytest.mark.parametrize("n_experts", [2, {0: 8, 1: 2}])
-def test_ids_beyond_the_model(n_experts: object) -> None:
-    finding = found(CLEAN, "out-of-range", n_experts=n_experts)
-    assert finding
-    assert (finding.severity, finding.count, finding.call, finding.step, finding.layer) == ("error", 3, 1, 0, 1)
-    assert "asks for expert 2 of a layer that has 0..1" in finding.message
-
-
-def test_ids_beyond_what_the_trace_itself_says() -> None:
-    assert found(CLEAN.with_(n_experts={0: 2, 1: 2}, n_experts_known=True), "out-of-range")
-
-
-def test_layers_unlike_the_models() -> None:
-    unknown = found(CLEAN, "unknown-layer", n_experts={0: 8})
-    assert unknown
-    assert (unknown.severity, unknown.count, unknown.layer) == ("error", 3, 1)
-    silent = found(CLEAN, "silent-layer", n_experts={0: 8, 1: 8, 2: 8, 3: 8})
-    assert silent
-    assert (silent.severity, silent.count) == ("warning", 2)
-    assert "2-3" in silent.message
 
 
 def text_of(seed: int, tokens: int) -> list[tuple[int, list[int]]]:
@@ -75,49 +30,93 @@ def text_of(seed: int, tokens: int) -> list[tuple[int, list[int]]]:
     return [(layer, draw.choice(64, 4, replace=False).tolist()) for _ in range(tokens) for layer in range(3)]
 
 
-def test_text_that_is_there_twice() -> None:
-    begin, middle = text_of(1, 10), text_of(2, 200)
-    finding = found(trace_of(*begin, *middle, *begin), "repeated-text")
-    assert finding
-    assert (finding.severity, finding.count) == ("warning", 10)
-    changed = [*begin[:-1], (2, [*begin[-1][1][1:], int(begin[-1][1][0] == 0)])]
-    nine = found(trace_of(*begin, *middle, *changed), "repeated-text")
-    assert nine
-    assert nine.count == 9
-    assert found(trace_of(*begin, *middle), "repeated-text") is None
+CLEAN = trace_of(*steps_of((0, 1), (0, 1), (0, 1)))
+BEGIN, MIDDLE = text_of(1, 10), text_of(2, 200)
+CHANGED = [*BEGIN[:-1], (2, [*BEGIN[-1][1][1:], int(BEGIN[-1][1][0] == 0)])]
+TEXT, LONG = text_of(5, 40), text_of(3, 200)
+PROMPT = [(layer, [expert for at in range(layer, 600, 3) for expert in LONG[at][1]]) for layer in range(3)]
+TWICE = trace_of(*TEXT, *TEXT)
+CUT_SHORT = trace_of(*steps_of((0, 1, 2), (0, 1, 2), (0,)))
+LACKING = trace_of(*steps_of((0, 1, 2), (0, 2), (0, 1, 2)))
+BEYOND = {"severity": "error", "count": 3, "call": 1, "step": 0, "layer": 1}
+ALIASED = trace_of((0, [1, 2]), (0, [3, 4]), slots=[[0, 1], [2, 2]])
+AFTER_PROMPT = trace_of(*PROMPT, *LONG[:30], n_tokens=[200] * 3 + [1] * 30)
+IDLE = trace_of((0, [1, 2]), (1, []), n_tokens=[1, 0])
 
 
-def test_a_prompt_is_compared_token_by_token() -> None:
-    text = text_of(3, 200)
-    prompt = [(layer, [expert for at in range(layer, len(text), 3) for expert in text[at][1]]) for layer in range(3)]
-    finding = found(trace_of(*prompt, *text[:30], n_tokens=[200] * 3 + [1] * 30), "repeated-text")
-    assert finding
-    assert finding.count == 10
+@pytest.mark.parametrize(
+    ("trace", "options", "code", "finding"),
+    [
+        (CLEAN, {}, "experts-inferred", {"severity": "info"}),
+        (CLEAN, {"n_experts": 8}, "experts-inferred", None),
+        (CLEAN, {}, "smallest-bank", {"severity": "info", "count": 2}),
+        (CLEAN, {}, "no-slots", {"severity": "info"}),
+        (CLEAN, {}, "no-phases", {"severity": "info"}),
+        *((CLEAN, {"n_experts": known}, "out-of-range", BEYOND) for known in (2, {0: 8, 1: 2})),
+        (CLEAN.with_(n_experts={0: 2, 1: 2}, n_experts_known=True), {}, "out-of-range", BEYOND),
+        (CLEAN, {"n_experts": {0: 8}}, "unknown-layer", {"severity": "error", "count": 3, "layer": 1}),
+        (CLEAN, {"n_experts": dict.fromkeys(range(4), 8)}, "silent-layer", {"severity": "warning", "count": 2}),
+        # a text that is there twice, with its last token and without; a prompt is compared token by token
+        (trace_of(*BEGIN, *MIDDLE, *BEGIN), {}, "repeated-text", {"severity": "warning", "count": 10}),
+        (trace_of(*BEGIN, *MIDDLE, *CHANGED), {}, "repeated-text", {"severity": "warning", "count": 9}),
+        (trace_of(*BEGIN, *MIDDLE), {}, "repeated-text", None),
+        (AFTER_PROMPT, {}, "repeated-text", {"severity": "warning", "count": 10}),
+        # not if tokens are not known: no experts at the end, a broken number of them, two calls of a layer in a step
+        (TWICE, {}, "repeated-text", {"severity": "warning"}),
+        (trace_of(*TEXT, *TEXT, (0, []), (1, []), (2, [])), {}, "repeated-text", None),
+        (trace_of(*TEXT, *TEXT, (0, [1, 2, 3]), n_tokens=[1] * 240 + [2]), {}, "repeated-text", None),
+        (TWICE.with_(step=TWICE.steps // 2), {}, "repeated-text", None),
+        (trace_of(*text_of(4, 300)), {}, "random-routing", {"severity": "warning"}),
+        # two tokens of two: expert 1 comes in both, which is fine; 5 comes twice in the second of call 1
+        (
+            trace_of((0, [1, 2, 1, 3]), (1, [4, 6, 5, 5]), n_tokens=[2, 2]),
+            {},
+            "duplicate-expert",
+            {"count": 1, "call": 1},
+        ),
+        (trace_of((0, [1, 2, 3]), n_tokens=[2]), {}, "wrong-length", {"severity": "error"}),
+        (trace_of((0, [])), {}, "empty-call", {}),
+        (trace_of((0, [1, 2])).with_(n_tokens=np.zeros(1, np.int32)), {}, "unknown-tokens", {}),
+        (IDLE, {}, "no-tokens", {"severity": "info", "count": 1, "call": 1, "layer": 1}),
+        (IDLE, {}, "unknown-tokens", None),
+        (trace_of((0, [1, 2]), (0, [1, 2]), (1, [3])), {}, "top-k-varies", {"count": 1, "layer": 1}),
+        (ALIASED, {}, "aliased-slots", {"severity": "warning", "count": 1, "call": 1}),
+        (trace_of((0, [1, 2]), slots=[[0, 1]]), {}, "aliased-slots", None),
+        (LACKING, {}, "missing-layer", {"severity": "warning", "count": 1, "step": 1}),
+        (LACKING, {}, "fewer-calls", {"layer": 1}),
+        (CUT_SHORT, {}, "missing-layer", None),
+        (CUT_SHORT, {}, "incomplete-last-step", {}),
+    ],
+)
+def test_findings(trace: RoutingTrace, options: dict[str, Any], code: str, finding: dict[str, Any] | None) -> None:
+    """What is said of its severity, its number, and its first call, step and layer; none if it is not found."""
+    one = found(trace, code, **options)
+    assert (one is None) == (finding is None)
+    assert {name: getattr(one, name) for name in finding or {}} == (finding or {})
 
 
-def test_text_is_not_compared_if_tokens_are_not_known() -> None:
-    """Calls without experts at the end, of a broken number of experts, and two calls of a layer in one step."""
-    text = text_of(5, 40)
-    assert found(trace_of(*text, *text, (0, []), (1, []), (2, [])), "repeated-text") is None
-    assert found(trace_of(*text, *text, (0, [1, 2, 3]), n_tokens=[1] * 240 + [2]), "repeated-text") is None
-    twice = trace_of(*text, *text)
-    assert found(twice, "repeated-text")
-    assert found(twice.with_(step=twice.steps // 2), "repeated-text") is None
-
-
-def test_routing_that_looks_like_chance() -> None:
-    assert found(trace_of(*text_of(4, 300)), "random-routing")
+def test_a_recording_does_not_look_like_chance() -> None:
     recorded = load_trace("gpt-oss-120b")
     assert found(recorded, "random-routing") is None
     assert found(uniform_null(recorded), "random-routing")
 
 
-def test_duplicates_within_a_token() -> None:
-    # Two tokens of two: expert 1 comes in both, which is fine; 5 comes twice in the second of call 1.
-    trace = trace_of((0, [1, 2, 1, 3]), (1, [4, 6, 5, 5]), n_tokens=[2, 2])
-    finding = found(trace, "duplicate-expert")
-    assert finding
-    assert (finding.count, finding.call) == (1, 1)
+def test_messages_name_what_they_count() -> None:
+    def message(trace: RoutingTrace, code: str, **options: Any) -> str:
+        return next(finding.message for finding in lint(trace, **options) if finding.code == code)
+
+    assert "asks for expert 2 of a layer that has 0..1" in message(CLEAN, "out-of-range", n_experts=2)
+    assert "2-3" in message(CLEAN, "silent-layer", n_experts=dict.fromkeys(range(4), 8))
+    assert "lacks 1" in message(LACKING, "missing-layer")
+
+
+def test_a_clean_trace_has_only_information_and_errors_come_first() -> None:
+    assert {finding.severity for finding in lint(CLEAN)} == {"info"}
+    assert [finding.code for finding in lint(trace_of())] == ["no-calls"]
+    skipped = trace_of((0, [1, 1]), (1, [5]), notes=(Note(SKIPPED, "skipped 1 line"),))
+    order = [finding.severity for finding in lint(skipped, n_experts=4)]
+    assert order == sorted(order, key=["error", "warning", "info"].index)
+    assert order[0] == "error"
 
 
 @given(random_traces())
@@ -128,52 +127,12 @@ def test_repeats_equal_the_plain_twin(trace: RoutingTrace) -> None:
     assert repeats.tolist() == naive.repeats(trace)
 
 
-def test_lengths() -> None:
-    wrong = found(trace_of((0, [1, 2, 3]), n_tokens=[2]), "wrong-length")
-    assert wrong
-    assert wrong.severity == "error"
-    assert found(trace_of((0, [])), "empty-call")
-    assert found(trace_of((0, [1, 2]), n_tokens=[0]).with_(n_tokens=np.zeros(1, dtype=np.int32)), "unknown-tokens")
-    idle = found(trace_of((0, [1, 2]), (1, []), n_tokens=[1, 0]), "no-tokens")
-    assert idle
-    assert (idle.severity, idle.count, idle.call, idle.layer) == ("info", 1, 1, 1)
-    assert not found(trace_of((0, [1, 2]), (1, []), n_tokens=[1, 0]), "unknown-tokens")
-    varies = found(trace_of((0, [1, 2]), (0, [1, 2]), (1, [3])), "top-k-varies")
-    assert varies
-    assert (varies.count, varies.layer) == (1, 1)
-
-
 def test_what_the_reader_lost_is_a_warning() -> None:
-    notes = (
-        Note(SKIPPED, "skipped 3 malformed lines"),
-        Note(TORN, "the last line (9) is torn and was dropped"),
-        Note(GAP, "seq has gaps: line 4"),
-        "recorded from a-torn-one.gguf",
-    )
+    lost = [Note(SKIPPED, "skipped 3 malformed lines"), Note(TORN, "the last line is torn"), Note(GAP, "seq has gaps")]
+    notes = (*lost, "recorded from a-torn-one.gguf")
     findings = {finding.code: finding.severity for finding in lint(CLEAN.with_(notes=notes))}
     assert findings["skipped-lines"] == findings["torn-last-line"] == findings["seq-gap"] == "warning"
     assert findings["reader"] == "info"
-
-
-def test_slots() -> None:
-    assert found(CLEAN, "no-slots")
-    aliased = found(trace_of((0, [1, 2]), (0, [3, 4]), slots=[[0, 1], [2, 2]]), "aliased-slots")
-    assert aliased
-    assert (aliased.severity, aliased.count, aliased.call) == ("warning", 1, 1)
-    assert found(trace_of((0, [1, 2]), slots=[[0, 1]]), "aliased-slots") is None
-
-
-def test_missing_layers() -> None:
-    finding = found(trace_of(*steps_of((0, 1, 2), (0, 2), (0, 1, 2))), "missing-layer")
-    assert finding
-    assert (finding.severity, finding.count, finding.step) == ("warning", 1, 1)
-    assert "lacks 1" in finding.message
-    fewer = found(trace_of(*steps_of((0, 1, 2), (0, 2), (0, 1, 2))), "fewer-calls")
-    assert fewer
-    assert fewer.layer == 1
-    cut_short = trace_of(*steps_of((0, 1, 2), (0, 1, 2), (0,)))
-    assert found(cut_short, "missing-layer") is None
-    assert found(cut_short, "incomplete-last-step")
 
 
 # What a runtime does at one token per decode: two warm-up steps, a prompt of three tokens of which only the last
@@ -222,7 +181,6 @@ def test_a_call_without_tokens_is_like_none() -> None:
 def test_phases_that_nothing_tells() -> None:
     assert find_phases(CLEAN) is None
     assert find_phases(trace_of()) is None
-    assert found(CLEAN, "no-phases")
 
 
 def test_a_lone_short_step_at_the_end_has_no_phase() -> None:

@@ -97,10 +97,6 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
     [
         (2, "0,0,1,0,0,-1,0.5,0,0", "line 8: expert is '-1', expected a whole number 0..32767"),
         (2, "0,0,1,0,0,70000,0.5,0,0", "line 8: expert is '70000'"),
-        (2, "0,0,1,0,0,3.5,0.5,0,0", "line 8: expert is '3.5'"),
-        (2, '0,0,1,0,0,"7",0.5,0,0', "line 8: expert is '\"7\"'"),
-        (2, "0,0,1,0,0,0x1,0.5,0,0", "line 8: expert is '0x1'"),
-        (2, "0,0,1,0,0,,0.5,0,0", "line 8: expert is ''"),
         (2, "0,0,1,0,0,8,0.5,0,0", "line 8: expert 8, but the preamble says n_expert=8"),
         (2, "0,0,1,5,0,1,0.5,0,0", "line 8: layer 5 is not in the preamble"),
         (2, "0,0,1,0,0,2,0.5,0,101", "line 8: expert_bytes 101 in layer 0, but the preamble says 100"),
@@ -116,7 +112,7 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
 )
 def test_malformed_rows(path: Path, row: int, text: str, found: str) -> None:
     path.write_text(PREAMBLE + rows_with(row, text))
-    with refused(Malformed, found):
+    with refused(Malformed, found, begins=f"{path}: "):
         route_csv.read(path)
     lenient = route_csv.read(path, ReadOptions(lenient=True))
     assert lenient.refs < 16

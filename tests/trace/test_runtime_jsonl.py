@@ -72,36 +72,6 @@ def test_line_ends(head: bytes, newline: bytes, tail: bytes) -> None:
         assert parse(content, chunk_bytes=chunk_bytes).equals(twin(LINE + b"\n" + NEXT))
 
 
-IDLE = b'{"seq":2,"layer":5,"n_expert_used":2,"n_tokens":0,"experts":[],"slots":[]}'
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        IDLE,
-        b'{"slots":[ ] ,"experts" : [\t],"n_tokens":0,"n_expert_used":2,"layer":5,"seq":2}',
-        IDLE[:-1] + b',"unknown":[]}',
-    ],
-)
-def test_a_call_without_tokens(line: bytes) -> None:
-    """The last layer of a micro-batch that outputs no row, as the runtime writes it."""
-    for content in (b"\n".join([LINE, NEXT, line]), b"\n".join([LINE, NEXT, line, b""])):
-        trace = parse(content)
-        assert trace.equals(twin(content))
-        assert trace.layer.tolist() == [3, 4, 5]
-        assert trace.n_tokens.tolist() == [1, 2, 0]
-        assert trace.offset.tolist() == [0, 2, 6, 6]
-        assert (trace.calls, trace.refs, trace.tokens, trace.top_k, trace.notes) == (3, 6, 2, 2, ())
-        assert trace.content_id != parse(LINE + b"\n" + NEXT).content_id
-
-
-def test_the_shortest_lines_fill_a_chunk() -> None:
-    line = b'{"layer":0,"n_expert_used":1,"n_tokens":0,"experts":[]}\n'
-    trace = parse(99 * line)
-    assert trace.equals(twin(99 * line))
-    assert (trace.calls, trace.n_experts) == (99, {0: 1})
-
-
 def test_largest_numbers() -> None:
     content = b'{"seq":0,"layer":32767,"n_expert_used":3,"n_tokens":1,"experts":[0,32767,1000],"slots":[-1,32767,-1]}\n'
     trace = parse(content)
@@ -109,17 +79,6 @@ def test_largest_numbers() -> None:
     assert trace.n_experts == {32767: 32768}
     for seq in (10**18 - 1, 10**18, 2**63 - 1):
         assert f"has seq {seq} where 0" in parse(LINE.replace(b":0,", b":%d," % seq, 1)).notes[0]
-
-
-def test_optional_columns() -> None:
-    extra = [
-        b',"phase":1,"sequence":0,"step":0,"weights":[0.75,0.25]}\n',
-        b',"phase":"decode","sequence":2147483647,"step":1,"weights":[1,2e-3,-0.5,0]}\n',
-    ]
-    trace = parse(LINE[:-1] + extra[0] + NEXT[:-1] + extra[1])
-    assert trace.phase.tolist() == [1, 2]
-    assert trace.equals(twin(LINE[:-1] + extra[0] + NEXT[:-1] + extra[1]))
-    assert trace.weight.dtype == np.float32
 
 
 def test_a_column_that_some_lines_lack_is_left_out_with_a_note() -> None:

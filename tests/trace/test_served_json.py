@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
@@ -38,6 +38,15 @@ def vllm_text() -> str:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
+        (
+            json.dumps(vllm_021(made()) | {"usage": {"prompt_tokens": 8, "completion_tokens": 6}}).encode(),
+            "7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6",
+        ),
+        (
+            lines([vllm(made()), vllm(made(k=2))]),
+            r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1",
+        ),
+        (lines([vllm(made()), vllm_021(made())]), r"one has only the routed layers, as vLLM 0\.21 writes them"),
         (choice(None), "routed_experts is null: the server was started without the flag"),
         (
             json.dumps({"choices": [{"text": "words"}]}).encode(),
@@ -107,21 +116,6 @@ def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
     for known in (document | {"prompt_token_ids": [1] * 7}, document):
         trace = read(tmp_path, json.dumps(known).encode(), hints=Hints(prompt_tokens=7))
         assert calls(trace) == expected([made()])
-
-
-def test_mixed_requests(tmp_path: Path) -> None:
-    with pytest.raises(Conflict, match=r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1"):
-        read(tmp_path, lines([vllm(made()), vllm(made(k=2))]))
-    with pytest.raises(Conflict, match=r"one has only the routed layers, as vLLM 0\.21 writes them"):
-        read(tmp_path, lines([vllm(made()), vllm_021(made())]))
-
-
-def test_counts_of_021_must_fit(tmp_path: Path) -> None:
-    document = vllm_021(made()) | {"usage": {"prompt_tokens": 8, "completion_tokens": 6}}
-    with pytest.raises(
-        Malformed, match="7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6"
-    ):
-        read(tmp_path, json.dumps(document).encode())
 
 
 def test_texts_that_look_like_routing_are_texts(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import gzip
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zstandard
 
@@ -81,33 +80,6 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path, content: bytes) -> Non
     without = load_trace(path)
     path.write_bytes(b"\xef\xbb\xbf" + content)
     assert load_trace(path).equals(without)
-
-
-def test_a_key_twice_in_grouped_pairs(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(GROUPED[:-1] + b',"entry_bytes":2}')
-    with pytest.raises(Malformed, match="key 'entry_bytes' occurs twice"):
-        load_trace(path)
-
-
-def test_a_record_with_a_key_trace_is_the_runtime_s(tmp_path: Path) -> None:
-    """Keys that are not understood are ignored, whatever they are called."""
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(RECORD.replace(b"}", b',"trace":[]}') * 2)
-    trace = load_trace(path)
-    assert (trace.format, trace.calls) == ("runtime-jsonl", 2)
-
-
-def test_a_weight_that_no_float_holds(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    for text in ("1e39", "-1e39", "1_0", "inf", "nan"):
-        path.write_text(f"layer,expert,weight\n0,1,0.5\n0,2,{text}\n0,3,1\n")
-        with pytest.raises(Malformed, match=f"line 3: weight is '{text}', expected a 32-bit float"):
-            load_trace(path)
-    path.write_text("layer,expert,weight\n0,1,3.4e38\n1,2,-3.4e38\n")
-    weight = load_trace(path).weight
-    assert weight is not None
-    np.testing.assert_array_equal(weight, np.array([3.4e38, -3.4e38], np.float32))
 
 
 def test_one_unusual_line_makes_only_its_block_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

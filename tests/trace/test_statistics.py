@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -42,14 +40,6 @@ def test_one_layer_by_hand() -> None:
     assert [bank.union_over_slots_p50 for bank in statistics.banks] == [2.0, 1.0, 0.5]
     assert statistics.aliased_refs is None
     assert statistics.prompt_share is None
-
-
-def test_calls_without_tokens_ask_for_nothing() -> None:
-    trace = trace_of((4, [0, 1]), (4, []), (4, [0, 2]), (4, []), n_tokens=[1, 0, 1, 0])
-    asking = trace_of((4, [0, 1]), (4, [0, 2]))
-    found, expected = inspect(trace, banks=[1]), inspect(asking, banks=[1])
-    assert (found.calls, found.union, found.banks) == (4, expected.union, expected.banks)
-    assert found.layers[0] == replace(expected.layers[0], calls=4)
 
 
 @given(random_traces())

@@ -60,7 +60,6 @@ def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
         (b"[[1, 5], [1, ", "line 2: not JSON"),
         (b"[[1, -1]]", "line 2: pair 0: expert is -1"),
         (b"[[1, 2], [1, 70000]]", "line 2: pair 1: expert is 70000"),
-        (b"[[1, 99999999999999999999]]", "line 2: pair 0: expert is 1e+20"),
         (b"[[1, 3.5]]", "line 2: pair 0: expert is 3.5"),
         (b'[[1, "7"]]', 'line 2: pair 0: expert is "7"'),
         (b"[[1, true]]", "line 2: pair 0: expert is true"),
@@ -71,13 +70,12 @@ def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
         (b'{"a": 1}', "line 2: not a list of"),
         (b"[[1, 2], [2, 3], [1, 4]]", "line 2: the experts of layer 1 are not next to each other"),
         (b"\xff\xfe", "line 2: not JSON"),
-        (b"\x00\x00", "line 2: not JSON"),
     ],
 )
 def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
     first, second = TWO_TOKENS.splitlines(keepends=True)
     path.write_bytes(first + line + b"\n" + second)
-    with refused(Malformed, found):
+    with refused(Malformed, found, begins=f"{path}: "):
         token_pairs.read(path)
     lenient = token_pairs.read(path, ReadOptions(lenient=True))
     assert lenient.calls == 4

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Incomplete, Malformed
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints, ReadOptions
@@ -43,12 +42,6 @@ def test_steps_that_start_again_go_on(tmp_path: Path) -> None:
     assert (trace.calls, trace.tokens, trace.top_k) == (144, 6, 4)
     assert trace.steps[::LAYERS].tolist() == [0, 1, 2, 3, 4, 5]
     assert [note for note in trace.notes if "start again 1 time, first in line 73" in note]
-
-
-def test_a_timed_sweep_of_two_recordings(tmp_path: Path) -> None:
-    read(tmp_path, recording() + recording(first=8))
-    given = [str(tmp_path / "a.jsonl"), "--model", "gpt-oss-20b", "--machine", "rtx-3060", "--bank", "8"]
-    assert main(["sweep", *given]) == 0
 
 
 def test_seq_that_starts_again_within_a_step_begins_one(tmp_path: Path) -> None:
