@@ -105,35 +105,20 @@ def test_the_files_it_names_are_not_needed(tmp_path: Path) -> None:
 
 BAD_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "layer negative": ({"layer": -1}, "entry 3: layer is -1; expected an integer from 0 to 32767"),
-    "layer huge": ({"layer": 70_000}, "entry 3: layer is 70000"),
-    "layer text": ({"layer": "3"}, "entry 3: layer is '3'"),
     "layer float": ({"layer": 3.5}, "entry 3: layer is 3.5"),
     "layer bool": ({"layer": True}, "entry 3: layer is True"),
     "layer absent": ({"layer": None}, "entry 3: layer is nothing"),
     "bytes zero": ({"bytes_per_expert": 0}, "entry 3: bytes_per_expert is 0"),
-    "bytes negative": ({"bytes_per_expert": -5}, "entry 3: bytes_per_expert is -5"),
-    "bytes float": ({"bytes_per_expert": 4352.0}, "entry 3: bytes_per_expert is 4352.0"),
     "bytes absurd": ({"bytes_per_expert": 2**60}, "entry 3: bytes_per_expert is 1152921504606846976"),
     "bytes beyond 64 bits": ({"bytes_per_expert": 10**30}, "entry 3: bytes_per_expert is 1e+30"),
     "length absent": ({"exact_byte_length": None}, "entry 3: exact_byte_length is nothing"),
     "length wrong": ({"exact_byte_length": 1}, "bytes_per_expert 4352 x 8 experts = 34816, but exact_byte_length is 1"),
     "experts differ": ({"shape": [1, 1, 4]}, "4 experts in layer 0, but an earlier entry has 8"),
     "experts zero": ({"shape": [128, 32, 0]}, "entry 3: shape is [128, 32, 0]"),
-    "experts absurd": ({"shape": [128, 32, 10**6]}, "entry 3: shape is [128, 32, 1000000]"),
     "shape bool": ({"shape": [128, 32, True]}, "entry 3: shape is [128, 32, True]"),
     "shape short": ({"shape": [8]}, "entry 3: shape is [8]"),
-    "shape text": ({"shape": "8"}, "entry 3: shape is '8'"),
     "twice": ({"tensor_family": GATE}, "entry 3: a second ffn_gate_exps of layer 0"),
     "family absent": ({"tensor_family": None}, "entry 3: tensor_family is nothing"),
-    "file absolute": ({"repacked_file": "/etc/passwd"}, "entry 3: repacked_file is '/etc/passwd'"),
-    "file above": ({"repacked_file": "../x.bin"}, "entry 3: repacked_file is '../x.bin'"),
-    "file above, deeper": ({"repacked_file": "a/../../x.bin"}, "entry 3: repacked_file is 'a/../../x.bin'"),
-    "file above, Windows": ({"repacked_file": "a\\..\\..\\x"}, "entry 3: repacked_file is"),
-    "file on a drive": ({"repacked_file": "C:\\x.bin"}, "entry 3: repacked_file is"),
-    "file on this drive": ({"repacked_file": "C:x.bin"}, "entry 3: repacked_file is"),
-    "file on a share": ({"repacked_file": "\\\\host\\share\\x"}, "entry 3: repacked_file is"),
-    "file with NUL": ({"repacked_file": "a\0b"}, "entry 3: repacked_file is"),
-    "file empty": ({"repacked_file": ""}, "entry 3: repacked_file is ''"),
     "file a number": ({"repacked_file": 7}, "entry 3: repacked_file is 7"),
 }
 
@@ -147,14 +132,12 @@ def test_a_bad_entry_is_named(tmp_path: Path, changes: dict[str, Any], message: 
 
 
 BAD_DOCUMENTS: dict[str, tuple[Any, str]] = {
-    "not UTF-8": (b'{"entries": "\xff"}', "not JSON"),
     "NUL bytes": (bytes(100), "not JSON"),
     "cut short": (b'{"entries": [', "not JSON"),
     "a key twice": (b'{"entries": [], "entries": []}', "not JSON (key 'entries' occurs twice)"),
     "a key twice, deep": (b'{"entries": [{"layer": 1, "l\\u0061yer": 2}]}', "key 'layer' occurs twice"),
     "empty": (b"", "is empty"),
     "a list": ([], "the document is []; expected an object"),
-    "a number": (7, "the document is 7"),
     "no entries": ({"model": {}}, "entries is nothing; expected a list"),
     "entries an object": ({"entries": {}}, "entries is {}"),
     "entry a number": ({"entries": [1]}, "entry 0 is 1; expected an object"),
@@ -177,13 +160,14 @@ def test_a_bad_document(tmp_path: Path, content: Any, message: str) -> None:
 
 
 def test_no_manifest_there(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match=r"no manifest\.json in this folder"):
-        read_manifest(tmp_path)
-    with pytest.raises(Missing, match="no such file"):
-        read_manifest(tmp_path / "nothing.json")
-    (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(Unusable, match="is a directory"):
-        read_manifest(tmp_path)
+    (tmp_path / "a" / "manifest.json").mkdir(parents=True)
+    for kind, place, line in (
+        (Missing, tmp_path, "no manifest.json in this folder"),
+        (Missing, tmp_path / "nothing.json", "no such file"),
+        (Unusable, tmp_path / "a", "is a directory"),
+    ):
+        with refused(kind, line, begins=f"{place}"):
+            read_manifest(place)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,24 +332,32 @@ def test_a_model_type_that_is_not_known_is_told(tmp_path: Path) -> None:
     ("config", "line"),
     [
         (LLAMA, "says of no routed experts: not a mixture-of-experts model; give a GGUF file, or a name"),
-        (QWEN3 | {"num_experts": 1}, "says of no routed experts"),
         (QWEN3 | {"num_experts": 0}, "says of no routed experts"),
         (QWEN3 | {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; expected 1 to 32767"),
         (QWEN3 | {"num_hidden_layers": "many"}, "num_hidden_layers is 'many'; expected a whole number"),
         (QWEN3 | {"hidden_size": -1}, "hidden_size is -1; expected a whole number from 0"),
         (QWEN3 | {"num_experts_per_tok": 129}, "129 of 128 experts a token"),
+        (QWEN3 | {"moe_intermediate_size": None}, "moe_intermediate_size is nothing; expected the width of an expert"),
+        ({"model_type": "x", "num_primary_experts": 32}, "experts are in fields that are not known (num_primary_exp"),
+        (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types is ['full_attention']; expected a word for each"),
+        # layers with experts that are none or not known
+        (QWEN3 | {"mlp_only_layers": [*range(48)]}, "no layer has routed experts (mlp_only_layers [0, 1, 2"),
+        (QWEN3 | {"moe_layer_freq": [0] * 48}, "a dense model; give a mixture of experts"),
+        (QWEN3 | {"first_k_dense_replace": 48}, "no layer has routed experts (first_k_dense_replace 48)"),
+        (QWEN3 | {"decoder_sparse_step": 0}, "no layer has routed experts (decoder_sparse_step 0)"),
+        (QWEN3 | {"enable_moe_block": False}, "no layer has routed experts (enable_moe_block False)"),
+        (QWEN3 | {"expert_layer_period": 0}, "expert_layer_period is 0; expected 1 or more"),
+        (QWEN3 | {"mlp_only_layers": "0-47"}, "mlp_only_layers is '0-47'; expected a list of layers"),
+        (QWEN3 | {"moe_layers": [1, 48]}, "moe_layers is [1, 48]; expected numbers of layers below 48"),
+        (QWEN3 | {"mlp_layer_types": ["moe", "mamba"] * 24}, "expected dense or sparse for each layer"),
+        (QWEN3 | {"num_experts": [64] * 4 + [128] * 44}, "num_experts is another number for some layers"),
+        (QWEN3 | {"num_experts_per_tok": [4, 8] * 24}, "num_experts_per_tok is another number for some layers"),
         (
-            {key: value for key, value in QWEN3.items() if key != "moe_intermediate_size"},
-            "moe_intermediate_size is nothing; expected the width of an expert",
+            QWEN3 | {"moe_every_n_layers": 2},
+            "moe_every_n_layers is not known, and may say which layers have routed experts",
         ),
-        (
-            {"model_type": "x", "num_primary_experts": 32},
-            "experts are in fields that are not known (num_primary_experts)",
-        ),
-        (
-            QWEN3 | {"layer_types": ["full_attention"]},
-            "layer_types is ['full_attention']; expected a word for each of 48",
-        ),
+        (QWEN3 | {"dense_layer_ids": [0, 1]}, "dense_layer_ids is not known, and may say which layers"),
+        (QWEN3 | {"block_configs": [{}, {"ffn": 1}]}, "block_configs is not known, and may say which layers"),
     ],
 )
 def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str) -> None:
@@ -375,30 +383,6 @@ def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str) -> 
 )
 def test_the_layers_with_experts(config: dict[str, Any], layers: Any) -> None:
     assert shape(config).moe_layers == tuple(layers)
-
-
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        ({"mlp_only_layers": [*range(48)]}, "no layer has routed experts (mlp_only_layers [0, 1, 2"),
-        ({"moe_layer_freq": [0] * 48}, "a dense model; give a mixture of experts"),
-        ({"first_k_dense_replace": 48}, "no layer has routed experts (first_k_dense_replace 48)"),
-        ({"decoder_sparse_step": 0}, "no layer has routed experts (decoder_sparse_step 0)"),
-        ({"enable_moe_block": False}, "no layer has routed experts (enable_moe_block False)"),
-        ({"expert_layer_period": 0}, "expert_layer_period is 0; expected 1 or more"),
-        ({"mlp_only_layers": "0-47"}, "mlp_only_layers is '0-47'; expected a list of layers"),
-        ({"moe_layers": [1, 48]}, "moe_layers is [1, 48]; expected numbers of layers below 48"),
-        ({"mlp_layer_types": ["moe", "mamba"] * 24}, "expected dense or sparse for each layer"),
-        ({"num_experts": [64] * 4 + [128] * 44}, "num_experts is another number for some layers"),
-        ({"num_experts_per_tok": [4, 8] * 24}, "num_experts_per_tok is another number for some layers"),
-        ({"moe_every_n_layers": 2}, "moe_every_n_layers is not known, and may say which layers have routed experts"),
-        ({"dense_layer_ids": [0, 1]}, "dense_layer_ids is not known, and may say which layers"),
-        ({"block_configs": [{}, {"ffn": 1}]}, "block_configs is not known, and may say which layers"),
-    ],
-)
-def test_layers_with_experts_that_are_none_or_not_known(tmp_path: Path, more: dict[str, Any], line: str) -> None:
-    with refused(BadInput, "config.json", line):
-        loaded(tmp_path / "snapshot", QWEN3 | more)
 
 
 def test_weights_outside_the_experts_tell_models_apart(tmp_path: Path) -> None:
@@ -436,24 +420,7 @@ def test_a_config_in_the_place_of_a_trace_is_a_model(tmp_path: Path) -> None:
     assert not is_model_file(str(tmp_path))
 
 
-ODD: tuple[Any, ...] = (
-    None,
-    0,
-    1,
-    -1,
-    2**31,
-    2**70,
-    1.5,
-    "x",
-    "",
-    [],
-    [1],
-    [None],
-    ["full_attention"],
-    {},
-    {"a": 1},
-    True,
-)
+ODD: tuple[Any, ...] = (None, 0, 1, -1, 2**31, 2**70, 1.5, "x", "", [], [1], [None], {}, {"a": 1}, True)
 
 
 @pytest.mark.parametrize("seed", range(4))
