@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange, UnknownName
+from flashmoe_sim.io.errors import BadInput, OutOfRange, UnknownName
 from flashmoe_sim.machines.load import load_machine, machines_in, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -66,164 +66,90 @@ def test_a_gpu_cannot_have_more_than_the_memory_it_shares() -> None:
         parse_machine(unified.replace("memory_gib = { value = 23", "memory_gib = { value = 65"), where="")
 
 
-def test_deeply_nested_keys_are_refused() -> None:
-    with pytest.raises(Malformed, match=r"a key of more than 16 dots; a machine's have one"):
-        parse_machine(FULL.replace("unified = false", "unified" + ".a" * 3000 + " = 1"), where="")
-
-
 BREAD = "memory.bandwidth_gb_s"
-WRONG = {
-    "integer of 400 digits": ("lo = 50", f"lo = {'9' * 400}", f"{BREAD}: lo is 99999"),
-    "integer of 5000 digits": (
-        "lo = 50",
-        f"lo = {'9' * 5000}",
-        "a number has thousands of digits; expected at most 1e18",
-    ),
-    "long hexadecimal": (
-        "lo = 50",
-        f"lo = 0x{'f' * 5000}",
-        f"{BREAD}: lo is too long to show; expected a number above 0",
-    ),
-    "unknown section": (
+LANES = "storage.lanes: value is {}; expected an integer from 1 to 4096"
+REQUEST = 'request_us = { value = 0, source = "nvbandwidth", condition = "Gen4" }'
+WRONG = [
+    ("lo = 50", f"lo = {'9' * 400}", f"{BREAD}: lo is 99999"),
+    ("lo = 50", f"lo = {'9' * 5000}", "a number has thousands of digits; expected at most 1e18"),
+    ("lo = 50", f"lo = 0x{'f' * 5000}", f"{BREAD}: lo is too long to show; expected a number above 0"),
+    (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, machines, os, gpu_maker, gpu_compute, "
-        "cpu_features, cpu_cores, sockets, socket_mode, memory",
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, machines, os, gpu_maker, ",
     ),
-    "missing section": (
-        FULL[FULL.index("[host]") : FULL.index("[anchors]")],
-        "",
-        "[host] is missing; expected [storage], [host]",
+    (FULL[FULL.index("[host]") : FULL.index("[anchors]")], "", "[host] is missing; expected [storage], [host]"),
+    ("read_gb_s", "read", "storage.read has no unit: write read_gb_s"),
+    ("call_us", "call", "host.call has no unit: write call_us"),
+    ("read_gb_s", "read_mb_s", "unknown key storage.read_mb_s; did you mean 'read_gb_s'? known: read_gb_s"),
+    ("layer_us = { value = 80", "zebra = { value = 80", "unknown key cpu.zebra; known: weights_gb_s, attention_gb_s, "),
+    ("[cpu]", "[cpu]\nmemory_gib = 3", "unknown key cpu.memory_gib; known: weights_gb_s, attention_gb_s, layer_us, "),
+    (REQUEST, "", "link.request_us is miss"),
+    ('{ value = 10, source = "dd", condition = "4 threads" }', "10", "memory.copy_gb_s is 10; expected { v"),
+    ("value = 60", 'value = "60"', f"{BREAD}: value is '60'; expected a number above 0"),
+    ("value = 60", "value = true", f"{BREAD}: value is True; expected a number above 0"),
+    ("value = 60", "value = 0", f"{BREAD}: value is 0; expected a number above 0"),
+    ("value = 100,", "value = -1,", "storage.request_us: value is -1; expected a number from 0"),
+    ("value = 60", "value = inf", f"{BREAD}: value is inf; expected a number above 0"),
+    ("value = 60", "value = nan", f"{BREAD}: value is nan; expected a number above 0"),
+    ("value = 60", "value = 1e300", f"{BREAD}: value is 1e+300; expected a number above 0"),
+    ("lanes = { value = 4", "lanes = { value = 4097", LANES.format(4097)),
+    ("lanes = { value = 4", "lanes = { value = 4.5", LANES.format(4.5)),
+    ("value = 0.5", "value = 1.5", "storage.hot_share: value is 1.5; expected a number above 0 to 1"),
+    ("knee_tokens = { value = 1,", "knee_tokens = { value = 0.5,", "cpu.knee_tokens: value is 0.5; expected a"),
+    ("lo = 50", "lo = 61", f"{BREAD}: lo 61, value 60, hi 65.5; expected lo <= value <= hi"),
+    ("hi = 65.5", "hi = 55", f"{BREAD}: lo 50, value 60, hi 55; expected lo <= value <= hi"),
+    ("lo = 50", "lo = 'x'", f"{BREAD}: lo is 'x'; expected a number above 0"),
+    ("value = 60, ", "", f"{BREAD}: value is missing; expected {{ value"),
+    ('source = "stream", ', "", f"{BREAD}: source is missing; expected a text"),
+    ('source = "stream"', 'source = " "', f"{BREAD}: source is ' '; expected a text"),
+    (', condition = "8 threads"', "", f"{BREAD}: condition is missing"),
+    ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
+    ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
+    ("reserve_gib = { value = 4", "reserve_gib = { value = 64", "memory.reserve_gib is 64, but memory.ram_gib only 64"),
+    ("unified = false", "unified = 0", "unified is 0; expected true or false"),
+    ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of GPUs"),
+    ("unified = false", "unified = true\ngpus = 2", "gpus is 2; several need [gpu]"),
+    ("unified = false", f"unified{'.a' * 3000} = 1", "a key of more than 16 dots; a machine's have one"),
+    ("[host]", f"[host{'.a' * 3000}]", "a key of more than 16 dots"),
+    ("unified = false", f"unified = {{ z{'.a' * 3000} = 1 }}", "a key of more than 16 dots"),
+    ('os = "linux"', 'os = "beos"', "os is 'beos'; expected the operating system: linux, windows, macos, and"),
+    ('"nvidia"', '"3dfx"', "gpu_maker is '3dfx'; expected the GPU's maker: nvidia, amd, apple, intel"),
+    ('"8.9"', "8.9", 'gpu_compute is 8.9; expected the compute capability, such as "8.6"'),
+    ('"8.9"', '"sm_89"', "gpu_compute is 'sm_89'; expected the compute capability"),
+    ('"avx512"', '"mmx"', "cpu_features is ['avx2', 'mmx']; expected a list of avx2, avx512, amx, neon"),
+    ('["avx2", "avx512"]', '"avx2"', "cpu_features is 'avx2'; expected a list of avx2, avx512, amx, neon"),
+    ("cpu_cores = 16", "cpu_cores = 0", "cpu_cores is 0; expected the CPU's physical cores, 1 to 1024"),
+    ('name = "full"', "name = 3", "name is 3; expected a text"),
+    ('title = "A machine with every section"', "", "title is missing"),
+    ("[[storage.measured]]", "[storage.measured]", "storage.measured is {"),
+    ("size_kib = 4096", "size_mib = 4", "storage.measured 1: unknown key 'size_mib'; known: size_kib"),
+    ("gb_s = 3.5\n", "", "storage.measured 1: gb_s is missing; expected size_kib, lanes, gb_s, sou"),
+    *(
+        ("lanes = 4\n", f"lanes = {n}\n", f"storage.measured 1: lanes is {n}; expected an integer from 1 to 4096")
+        for n in (0, 4097)
     ),
-    "no unit": ("read_gb_s", "read", "storage.read has no unit: write read_gb_s"),
-    "no unit, us": ("call_us", "call", "host.call has no unit: write call_us"),
-    "other unit": (
-        "read_gb_s",
-        "read_mb_s",
-        "unknown key storage.read_mb_s; did you mean 'read_gb_s'? known: read_gb_s",
-    ),
-    "unknown key": (
-        "layer_us = { value = 80",
-        "zebra = { value = 80",
-        "unknown key cpu.zebra; known: weights_gb_s, attention_gb_s, layer",
-    ),
-    "gpu's key": (
-        "[cpu]",
-        "[cpu]\nmemory_gib = 3",
-        "unknown key cpu.memory_gib; known: weights_gb_s, attention_gb_s, layer_us, knee_tokens",
-    ),
-    "missing key": (
-        'request_us = { value = 0, source = "nvbandwidth", condition = "Gen4" }',
-        "",
-        "link.request_us is miss",
-    ),
-    "bare number": (
-        '{ value = 10, source = "dd", condition = "4 threads" }',
-        "10",
-        "memory.copy_gb_s is 10; expected { v",
-    ),
-    "text": ("value = 60", 'value = "60"', f"{BREAD}: value is '60'; expected a number above 0"),
-    "true": ("value = 60", "value = true", f"{BREAD}: value is True; expected a number above 0"),
-    "zero rate": ("value = 60", "value = 0", f"{BREAD}: value is 0; expected a number above 0"),
-    "negative": ("value = 100,", "value = -1,", "storage.request_us: value is -1; expected a number from 0"),
-    "infinite": ("value = 60", "value = inf", f"{BREAD}: value is inf; expected a number above 0"),
-    "not a number": ("value = 60", "value = nan", f"{BREAD}: value is nan; expected a number above 0"),
-    "out of reach": ("value = 60", "value = 1e300", f"{BREAD}: value is 1e+300; expected a number above 0"),
-    "more lanes than any drive": (
-        "lanes = { value = 4",
-        "lanes = { value = 1e6",
-        "storage.lanes: value is 1000000.0; expected an integer from 1 to 4096",
-    ),
-    "half a lane": (
-        "lanes = { value = 4",
-        "lanes = { value = 4.5",
-        "storage.lanes: value is 4.5; expected an integer fro",
-    ),
-    "share": ("value = 0.5", "value = 1.5", "storage.hot_share: value is 1.5; expected a number above 0 to 1"),
-    "knee": ("knee_tokens = { value = 1,", "knee_tokens = { value = 0.5,", "cpu.knee_tokens: value is 0.5; expected a"),
-    "lo above": ("lo = 50", "lo = 61", f"{BREAD}: lo 61, value 60, hi 65.5; expected lo <= value <= hi"),
-    "hi below": ("hi = 65.5", "hi = 55", f"{BREAD}: lo 50, value 60, hi 55; expected lo <= value <= hi"),
-    "lo no number": ("lo = 50", "lo = 'x'", f"{BREAD}: lo is 'x'; expected a number above 0"),
-    "no value": ("value = 60, ", "", f"{BREAD}: value is missing; expected {{ value"),
-    "no source": ('source = "stream", ', "", f"{BREAD}: source is missing; expected a text"),
-    "empty source": ('source = "stream"', 'source = " "', f"{BREAD}: source is ' '; expected a text"),
-    "no condition": (', condition = "8 threads"', "", f"{BREAD}: condition is missing"),
-    "quantity key": ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
-    "estimated": ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
-    "no RAM left": (
-        "reserve_gib = { value = 4",
-        "reserve_gib = { value = 64",
-        "memory.reserve_gib is 64, but memory.ram_gib only 64; give less than that",
-    ),
-    "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
-    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of GPUs"),
-    "several GPUs on one memory": (
-        "unified = false",
-        "unified = true\ngpus = 2",
-        "gpus is 2; several need [gpu]",
-    ),
-    "system": (
-        'os = "linux"',
-        'os = "beos"',
-        "os is 'beos'; expected the operating system: linux, windows, macos, and",
-    ),
-    "maker": ('"nvidia"', '"3dfx"', "gpu_maker is '3dfx'; expected the GPU's maker: nvidia, amd, apple, intel"),
-    "compute": ('"8.9"', "8.9", 'gpu_compute is 8.9; expected the compute capability, such as "8.6"'),
-    "compute in words": ('"8.9"', '"sm_89"', "gpu_compute is 'sm_89'; expected the compute capability"),
-    "feature": ('"avx512"', '"mmx"', "cpu_features is ['avx2', 'mmx']; expected a list of avx2, avx512, amx, neon"),
-    "cores": ("cpu_cores = 16", "cpu_cores = 0", "cpu_cores is 0; expected the CPU's physical cores, 1 to 1024"),
-    "features": ('["avx2", "avx512"]', '"avx2"', "cpu_features is 'avx2'; expected a list of avx2, avx512, amx, neon"),
-    "name": ('name = "full"', "name = 3", "name is 3; expected a text"),
-    "no title": ('title = "A machine with every section"', "", "title is missing"),
-    "measured not a list": ("[[storage.measured]]", "[storage.measured]", "storage.measured is {"),
-    "measured key": ("size_kib = 4096", "size_mib = 4", "storage.measured 1: unknown key 'size_mib'; known: size_kib"),
-    "measured missing": (
-        "gb_s = 3.5\n",
-        "",
-        "storage.measured 1: gb_s is missing; expected size_kib, lanes, gb_s, sou",
-    ),
-    "too many measured lanes": (
-        "lanes = 4\n",
-        "lanes = 1000000000\n",
-        "storage.measured 1: lanes is 1000000000; expected an integer from 1 to 4096",
-    ),
-    "measured lanes": ("lanes = 4\n", "lanes = 0\n", "storage.measured 1: lanes is 0; expected an integer from 1"),
-    "measured size": (
-        "size_kib = 4096",
-        "size_kib = 0",
-        "storage.measured 1: size_kib is 0; expected a number above 0",
-    ),
-    "measured twice": (
+    ("size_kib = 4096", "size_kib = 0", "storage.measured 1: size_kib is 0; expected a number above 0"),
+    (
         "[link]",
         '[[storage.measured]]\nsize_kib = 4096.0\nlanes = 4\ngb_s = 2\nsource = "x"\n[link]',
         "storage.measured 2: a second point at 4096 KiB and 4 lanes; expected one",
     ),
-    "anchors": ('model = "tiny"\n', "", "anchors is {"),
-    "anchors' runs": ('runs = ["a", "b"]', "runs = []", "anchors.runs is []; expected a list of texts"),
-    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 33, column 5)"),
-    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 39"),
-}
+    ('model = "tiny"\n', "", "anchors is {"),
+    ('runs = ["a", "b"]', "runs = []", "anchors.runs is []; expected a list of texts"),
+    ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 33, column 5)"),
+    ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 39"),
+    (FULL[FULL.index("[link]") : FULL.index("[host]")], "", "neither [gpu] nor [cpu]"),
+    (FULL[FULL.index("[gpu]") : FULL.index("[cpu]")], "", "[link] without [gpu]"),
+    (FULL, "memory = 3\nstorage = 3\nhost = 3\ncpu = 3\n", "memory is 3"),
+]
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong(case: str) -> None:
-    old, new, message = WRONG[case]
+@pytest.mark.parametrize(("old", "new", "message"), WRONG)
+def test_wrong(old: str, new: str, message: str) -> None:
     assert FULL.count(old) >= 1
     with refused(BadInput, begins=f"my.toml: {message}"):
         parse_machine(FULL.replace(old, new, 1), where="my.toml")
-
-
-def test_something_has_to_compute() -> None:
-    parts = FULL.index("[link]"), FULL.index("[gpu]"), FULL.index("[cpu]"), FULL.index("[host]")
-    with pytest.raises(Malformed, match=r"neither \[gpu\] nor \[cpu\]"):
-        parse_machine(FULL[: parts[0]] + FULL[parts[3] :], where="my.toml")
-    with pytest.raises(Malformed, match=r"\[link\] without \[gpu\]"):
-        parse_machine(FULL[: parts[1]] + FULL[parts[2] :], where="my.toml")
-
-
-def test_sections_are_tables() -> None:
-    with pytest.raises(Malformed, match="memory is 3"):
-        parse_machine("memory = 3\nstorage = 3\nhost = 3\ncpu = 3\n", where="my.toml")
 
 
 def test_times_may_be_zero_but_not_infinite() -> None:
@@ -260,8 +186,6 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
         ("large", "large: more than 256 KiB"),
         ("empty", "empty: [storage] is missing"),
         ("dots", "dots: a key of more than 16 dots; a machine's have one, as storage.read_gb_s"),
-        ("header", "header: a key of more than 16 dots"),
-        ("inline", "inline: a key of more than 16 dots"),
         ("texts", "texts: unknown key 'z'"),
     ],
 )
@@ -272,8 +196,6 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
     Path("empty").touch()
     many = ".a" * 20_000
     Path("dots").write_text(f'z{many}."b" = 1')
-    Path("header").write_text(f"[z{many}]")
-    Path("inline").write_text(f"storage = {{ z{many} = 1 }}")
     Path("texts").write_text(
         f'# {many}\nz = \'a{many}\'  # {many}\ny = """\n"\\"{many}\n"""\nx = [1.5, {"2.5, " * 99}]\n'
     )

@@ -114,27 +114,6 @@ def test_read_gb_s_is_the_bandwidth_at_4_mib_and_lanes(name: str) -> None:
     assert faster.chunk_s(MIB, 3) - shared == pytest.approx((of.chunk_s(MIB, 3) - shared) / 2)
 
 
-def test_quantities_are_in_the_order_of_the_file() -> None:
-    machine = parse_machine(FULL, where="")
-    paths = [path for path, _ in machine.quantities()]
-    assert paths[:5] == [
-        *(f"memory.{key}" for key in ("ram_gib", "bandwidth_gb_s", "copy_gb_s", "reserve_gib")),
-        paths[4],
-    ]
-    assert paths[4:8] == [f"storage.{key}" for key in ("read_gb_s", "request_us", "lanes", "hot_share")]
-    keys = ("memory_gib", "weights_gb_s", "attention_gb_s", "layer_us", "knee_tokens")
-    assert paths[11:16] == [f"gpu.{key}" for key in keys]
-    assert paths[16:] == [
-        "cpu.attention_gb_s",
-        "cpu.layer_us",
-        "cpu.knee_tokens",
-        "host.call_us",
-        "host.install_us",
-        "host.resume_us",
-        "host.first_touch_gb_s",
-    ]
-
-
 def test_varied_changes_one_value() -> None:
     machine = parse_machine(FULL, where="")
     for path, quantity in machine.quantities():

@@ -43,23 +43,3 @@ def test_any_order_and_any_mark_is_the_same_machine(pc: tuple[str, ...]) -> None
             found.append(load_machine(marks[at % len(marks)].join(order)))
     assert len(found) > 15
     assert all(one == found[0] for one in found)
-
-
-@pytest.mark.parametrize(
-    ("preset", "parts"),
-    [
-        ("rtx-3060", "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen3"),
-        ("rtx-4090", "rtx-4090 + ryzen-7950x + ddr5-5200x2 + 96GiB + nvme-gen4"),
-        ("rtx-5090", "rtx-5090 + ryzen-9950x + ddr5-6000x2 + 96GiB + nvme-gen5"),
-        ("gb10-128", "gb10 + 128GiB + nvme-gen4"),
-        ("strix-halo-128", "strix-halo + 128GiB + nvme-gen4"),
-        ("m3-max-48", "m3-max + 48GiB"),
-        ("m5-pro-48", "m5-pro + 48GiB"),
-    ],
-)
-def test_a_preset_and_its_parts_overlap(preset: str, parts: str) -> None:
-    one, other = (dict(load_machine(name).quantities()) for name in (preset, parts))
-    for path in RATES:
-        if path in one and path in other:
-            assert one[path].lo <= other[path].hi, path
-            assert other[path].lo <= one[path].hi, path
