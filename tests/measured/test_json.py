@@ -92,13 +92,6 @@ def test_llmfit() -> None:
     assert (qwen.engine, qwen.unplaced) == ("Ollama's MLX", "ran Ollama's MLX, which is no system")
 
 
-def test_llmfit_of_mlx(tmp_path: Path) -> None:
-    result = {"model": "mlx-community/Qwen3-30B-A3B-4bit", "provider": "mlx", "avgTps": 66.2, "avgOutputTokens": 300}
-    (tmp_path / "fit.json").write_text(json.dumps({"hardware": {"unifiedMemory": True}, "results": [result]}))
-    (found,) = read_measured(tmp_path / "fit.json")
-    assert (found.engine, found.system, found.quant) == ("mlx", "mlx", "mlx-4bit")
-
-
 def test_llmfit_that_counts_the_prompt_too(tmp_path: Path) -> None:
     """300 tokens in 4,527 ms are 66.27 a second: the whole request."""
     result = {

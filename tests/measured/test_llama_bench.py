@@ -135,11 +135,9 @@ def test_placements(changed: dict[str, object], system: str, unplaced: str, tmp_
     ("changed", "line"),
     [
         ({"avg_ts": 0}, "test 1: decode speed of 0.0 tok/s; expected more than 0"),
-        ({"avg_ts": -3}, "decode speed of -3.0 tok/s"),
         ({"avg_ts": 100_001}, "expected more than 0, and at most 100,000"),
         ({"n_gen": 0}, "has no tokens in n_prompt and n_gen"),
         ({"n_gen": 1.5}, "n_gen is '1.5', expected a whole number"),
-        ({"n_gen": "many"}, "n_gen is 'many', expected a number"),
         ({"n_depth": -1}, "n_depth is '-1', expected 0 or more"),
         ({"avg_ts": None}, "has no avg_ts; give the whole output"),
         ({"n_prompt": 512}, "pp512+tg128 is a prompt and its answer together"),
@@ -173,11 +171,6 @@ def test_what_windows_writes(tmp_path: Path) -> None:
     for sign in ("Â±", "┬▒", "�"):
         (found,) = read(tmp_path, table.replace("±", sign))
         assert (found.tok_s, found.sd) == (16.0, pytest.approx(0.01))
-
-
-def test_lines_of_a_log_before_the_list(tmp_path: Path) -> None:
-    (found,) = read(tmp_path, "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: x\n" + as_json([row()]))
-    assert found.tok_s == 16.0
 
 
 @pytest.mark.parametrize(

@@ -179,9 +179,7 @@ def test_the_title_counts_if_the_file_says_nothing(file: str, name: str, model: 
     ("line", "reason"),
     [
         ("$ ./llama-imatrix -m a.gguf -f x.txt", "is of llama-imatrix, not of one prompt"),
-        ("$ llama-batched-bench -m a.gguf", "is of llama-batched-bench, not of one prompt"),
         ("perplexity: calculating perplexity over 561 chunks, n_ctx=512", "is of perplexity, 561 chunks of 512 tokens"),
-        ("compute_imatrix: computing over 213 chunks with batch_size 512", "is of compute_imatrix, not of one prompt"),
         ("llama_context: n_ctx = 512", "102,400 tokens in a context of 512 are not one prompt"),
         ("$ llama-server -m DeepSeek-R1-Q4_K_M.gguf -ser 6,1", "computes fewer experts than the model (-ser 6,1)"),
     ],
@@ -278,14 +276,6 @@ def test_where_ollama_ps_says_the_model_is(processor: str, system: str, tmp_path
     (found,) = read_measured(tmp_path / "o.log")
     assert (found.system, found.tok_s, found.tokens, found.depth) == (system, 24.61, 120, 11)
     assert bool(found.unplaced) != bool(system)
-
-
-def test_ollama_without_ps() -> None:
-    (found,) = read_measured(FILES / "ollama-cpu.log")
-    assert missing(found).endswith(
-        "does not say where the model was (`ollama ps` says it); give it by hand: "
-        '--measured "all-gpu=24.61 depth=11" or "placed:cpu_layers=N=24.61 depth=11"'
-    )
 
 
 def test_a_terminal_s_escapes(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_every_format_has_a_file_that_no_format_before_it_claims() -> None:
     [
         (b"", "is empty; expected a file that an engine or a benchmark printed"),
         (b"hello\n", "is of no known format; known: llama-bench -o json or jsonl, "),
+        (b"hello\n", "give a speed by hand: --measured SYSTEM=TOK/S"),
         (b"GGUF\0\0\0", "is a binary file"),
         (b"model,tok_s\nx,5\n", "is of no known format"),
     ],
@@ -110,10 +111,13 @@ def test_a_measurement_counts_once(tmp_path: Path) -> None:
     assert len(distinct([*read_measured("cpu=5"), *read_measured("cpu=5 "), *read_measured("cpu=6")])) == 2
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_damage_all_over(path: Path, tmp_path: Path) -> None:
+DAMAGED = {path.name: path.read_bytes() for path in FILES} | {name: PRINTED[name][0].encode() for name in PRINTED}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_all_over(name: str, tmp_path: Path) -> None:
     """Cut off, with a bit flipped or a byte replaced at 100 places, a file is refused in one line, or read."""
-    data, target = path.read_bytes(), tmp_path / path.name
+    data, target = DAMAGED[name], tmp_path / name
     step = max(1, len(data) // 100)
     for at in range(0, len(data), step):
         for damaged in (
