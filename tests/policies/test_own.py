@@ -271,70 +271,29 @@ def twins_fault(
 WITH_POLICY = ("replay", "trace.jsonl", "--bank", "3", "--contract", "sequential", "--policy")
 
 
+USE, NONE, RESULT = "    state[0][slot] = now", "    victim = -1\n", "    return victim\n"
+STATE, KERNEL = "        return (np.zeros(shape.slots, np.int64),)", '"on_install": on_use'
+COMPILES = "numba cannot compile it: "
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (
-            "    state[0][slot] = now",
-            "    state[0][slot] = later",
-            "mine.py:9: numba cannot compile it: NameError: name 'later'",
-        ),
-        (
-            "    state[0][slot] = now",
-            "    state[0][slot] = 'now'",
-            "mine.py:9: numba cannot compile it: No implementation of",
-        ),
-        (
-            "    state[0][slot] = now",
-            "    state[0].append(now)",
-            "mine.py:9: numba cannot compile it: Unknown attribute 'append'",
-        ),
-        ("    state[0][slot] = now", "    raise ValueError('no')", "mine.py:9: ValueError: no"),
-        (
-            "    state[0][slot] = now",
-            "    state[0][slot + 99] = now",
-            "mine.py: a compiled function goes beyond an array of its",
-        ),
-        ("    state[0][slot] = now", "    state[0][slot] = now // (slot - slot)", "mine.py: ZeroDivisionError"),
-        (
-            "    victim = -1\n",
-            "    blocked[:] = 0\n    victim = -1\n",
-            "mine.py:13: numba cannot compile it: it writes to an array that is read-only; it may write only to those",
-        ),
-        ("    return victim\n", "    slot_key[0] = 99999\n    return victim\n", "writes to an array that is read-only"),
-        (
-            "    return victim\n",
-            "    return victim + 0.5\n",
-            "mine.py:12: choose_victim returns float64; expected a whole number",
-        ),
-        (
-            "    return victim\n",
-            "    if victim > 0:\n        return victim\n",
-            "choose_victim returns OptionalType(int64); expected",
-        ),
-        (
-            "        return (np.zeros(shape.slots, np.int64),)",
-            "        return np.zeros(4)",
-            "mine.py:29: allocate returned ndarray; expected a tuple",
-        ),
-        (
-            "        return (np.zeros(shape.slots, np.int64),)",
-            "        return ([], 3)",
-            "allocate returned a tuple with int, list; expected a tuple",
-        ),
-        (
-            "        return (np.zeros(shape.slots, np.int64),)",
-            "        return (np.zeros(shape.slot),)",
-            "mine.py:30: AttributeError: ",
-        ),
-        ('"on_install": on_use, ', "", "policy gap: its `kernels` lack on_install"),
-        ('"on_install": on_use', '"on_instal": on_use', "policy gap: its `kernels` lack on_install"),
-        (
-            '"on_install": on_use',
-            '"on_install": on_use, "evicts": on_use',
-            "its `kernels` have evicts; known: on_call, on_miss",
-        ),
-        ('"on_install": on_use', '"on_install": 3', "policy gap: on_install is a int; expected a function"),
+        (USE, "    state[0][slot] = later", f"mine.py:9: {COMPILES}NameError: name 'later'"),
+        (USE, "    state[0].append(now)", f"mine.py:9: {COMPILES}Unknown attribute 'append'"),
+        (USE, "    raise ValueError('no')", "mine.py:9: ValueError: no"),
+        (USE, "    state[0][slot + 99] = now", "mine.py: a compiled function goes beyond an array of its"),
+        (USE, "    state[0][slot] = now // (slot - slot)", "mine.py: ZeroDivisionError"),
+        (NONE, f"    blocked[:] = 0\n{NONE}", f"mine.py:13: {COMPILES}it writes to an array that is read-only; it may wri"),
+        (RESULT, f"    slot_key[0] = 99999\n{RESULT}", "writes to an array that is read-only"),
+        (RESULT, "    return victim + 0.5\n", "mine.py:12: choose_victim returns float64; expected a whole number"),
+        (RESULT, f"    if victim > 0:\n    {RESULT}", "choose_victim returns OptionalType(int64); expected"),
+        (STATE, "        return np.zeros(4)", "mine.py:29: allocate returned ndarray; expected a tuple"),
+        (STATE, "        return ([], 3)", "allocate returned a tuple with int, list; expected a tuple"),
+        (STATE, "        return (np.zeros(shape.slot),)", "mine.py:30: AttributeError: "),
+        (f"{KERNEL}, ", "", "policy gap: its `kernels` lack on_install"),
+        (KERNEL, f'{KERNEL}, "evicts": on_use', "its `kernels` have evicts; known: on_call, on_miss"),
+        (KERNEL, '"on_install": 3', "policy gap: on_install is a int; expected a function"),
         (
             "kernels = {",
             "kernels = [3] and {**{}, 'on_call': on_use, ",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,60 +79,22 @@ def as_counted(log: RunLog, expected: object) -> bool:
 
 
 def recorded() -> list[bytes]:
-    names = (
-        "prose-bank16",
-        "prose-oracle-prefetch-bank16",
-        "prose-allhit",
-        "prose-temporal-bank16",
-        "prose-ub4-bank16-overflow",
-        "prose-stock",
-    )
+    names = "bank16 oracle-prefetch-bank16 allhit temporal-bank16 ub4-bank16-overflow stock"
     gpu = sorted(GPU_RUNS.glob("*/log.txt"))[:2]
-    return [path.read_bytes() for path in (*(RUNS / name / "log.txt" for name in names), *gpu)]
+    return [path.read_bytes() for path in (*(RUNS / f"prose-{name}" / "log.txt" for name in names.split()), *gpu)]
 
 
 LOG = (RUNS / "prose-bank16" / "log.txt").read_text()
-FLAGS = json.dumps(
-    {
-        "rc": 0,
-        "mode": "slot-bank",
-        "bank": 16,
-        "ubatch": 1,
-        "topk": 0,
-        "n_predict": 100,
-        "threads": 4,
-        "extra": ["-ngl", "99"],
-        "replay_of": None,
-        "flags": ["--temp", "0"],
-        "environment": {"A": "1"},
-        "cache": {"state": "cold"},
-        "machine": "a",
-        "engine": "flashmoe",
-        "model": {"path": "m.gguf", "arch": "x"},
-    }
-).encode()
+FLAGS = b"""{"rc": 0, "mode": "slot-bank", "bank": 16, "ubatch": 1, "topk": 0, "n_predict": 100, "threads": 4,
+ "extra": ["-ngl", "99"], "replay_of": null, "flags": ["--temp", "0"], "environment": {"A": "1"},
+ "cache": {"state": "cold"}, "machine": "a", "engine": "flashmoe", "model": {"path": "m.gguf", "arch": "x"}}"""
 SERVED = b"""ggml_cuda_init: found 1 CUDA devices
 [ Prompt: 12.5 t/s | Generation: 3.5 t/s ]
 moe-layer-perf: {"layer":0,"calls":3,"hot_experts":[[1,2]],"cold_experts":[[0,3]]}
 moe-layer-perf: {"layer":1,"calls":3,"hot_experts":[],"cold_experts":[[0,3]]}
 """
-WORDS = (
-    b"calls=",
-    b"hit=",
-    b"bytes=",
-    b"nan",
-    b"inf",
-    b"-1",
-    b"1e999",
-    b"999999999999999999",
-    b"\x1b[31m",
-    b"\r",
-    b"\n",
-    b"log_runtime_summary: Flash-MoE ",
-    b"GGML_ASSERT(",
-    b"0.0",
-    b"\x08",
-)
+NUMBERS = b"nan inf -1 1e999 999999999999999999 0.0 calls= hit= bytes= GGML_ASSERT(".split()
+WORDS = (*NUMBERS, b"\x1b[31m", b"\r", b"\n", b"\x08", b"log_runtime_summary: Flash-MoE ")
 TARGETS = (
     Target("log-flashmoe", of_flashmoe, recorded, WORDS, "log.txt", counted, logs, as_counted),
     Target(

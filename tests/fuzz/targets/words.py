@@ -25,21 +25,8 @@ from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from tests.fuzz.target import Document, Skip, Target
 from tests.trace.jsonl_twin import in_layout
 
-VERBS = (
-    "sweep",
-    "replay",
-    "curve",
-    "diagnose",
-    "ceilings",
-    "predict",
-    "compare",
-    "trace",
-    "model",
-    "machine",
-    "policy",
-    "prefetch",
-    "system",
-)
+VERBS_OF_THINGS = ("trace", "model", "machine", "policy", "prefetch", "system")
+VERBS = {"sweep", "replay", "curve", "diagnose", "ceilings", "predict", "compare", *VERBS_OF_THINGS}
 
 
 def text(data: bytes) -> str:
@@ -148,20 +135,7 @@ def same_banks(found: list[Bank], expected: list[Bank]) -> bool:
     return set(found) == set(expected) and [one.size for one in found] == [one.size for one in expected]
 
 
-NUMBERS = (
-    b"1",
-    b"-1",
-    b"0",
-    b"1e9",
-    b"nan",
-    b"inf",
-    b"1_0",
-    b"99999999999",
-    b"0.5",
-    "\u0663".encode(),
-    b"\xff",
-    b"\x1b",
-)
+NUMBERS = (*b"1 -1 0 1e9 nan inf 1_0 99999999999 0.5".split(), "\u0663".encode(), b"\xff", b"\x1b")
 COMMANDS = lines(
     "sweep t.jsonl --bank 2,4 --policy lru,min --contract atomic",
     "replay t.jsonl --bank 4 --json",
