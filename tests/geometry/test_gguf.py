@@ -88,12 +88,10 @@ HUGE = struct.pack("<Q", 2**60)
 GATE = "blk.0.ffn_gate_exps.weight"
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "wrong magic": (b"GGML" + bytes(100), "at byte 0: begins with b'GGML'; expected b'GGUF'"),
-    "text": (b"hello", "at byte 0: begins with b'hell'"),
     "three bytes": (b"GGU", "at byte 0"),
     "magic only": (b"GGUF", "at byte 4: 4 bytes expected, but the file ends at byte 4"),
     "version 1": (gguf([], [], version=1), "at byte 4: GGUF version 1; this program reads 2 and 3"),
     "version 4": (gguf([], [], version=4), "at byte 4: GGUF version 4"),
-    "version 0": (gguf([], [], version=0), "at byte 4: GGUF version 0"),
     "2^60 tensors": (b"GGUF" + struct.pack("<I", 3) + HUGE + bytes(8), "at byte 8: 1152921504606846976 tensors"),
     "2^60 keys": (b"GGUF" + struct.pack("<I", 3) + bytes(8) + HUGE, "at byte 16: 1152921504606846976 keys"),
     "key name of 2^60": (
@@ -108,7 +106,6 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
         "1152921504606846976 numbers in an array",
     ),
     "array of 2^60 strings": (gguf([key("k", ARRAY, array(STRING, 2**60))], []), "strings in an array"),
-    "array of 2^60 arrays": (gguf([key("k", ARRAY, array(ARRAY, 2**60))], []), "arrays in an array"),
     "string in an array past the end": (
         gguf([key("k", ARRAY, array(STRING, 2, text("a") + struct.pack("<Q", 2**63 + 5)))], []),
         "an array of 2 strings runs past the end of the file",

@@ -89,9 +89,7 @@ def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
     [
         ("config.json", b"{}", "is an empty object"),
         ("config.json", b"null", "is JSON, but nothing is no object of a model; give the model's config.json"),
-        ("config.json", b"[1, 2]", "is JSON, but [1, 2] is no object of a model"),
         ("config.json", b'{"num_experts": 8}', "names no model_type and no architectures"),
-        ("config.json", b'{"model_type": null, "architectures": []}', "names no model_type and no architectures"),
         (
             "adapter_config.json",
             b'{"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-30B-A3B"}',
@@ -105,7 +103,6 @@ def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
         ("a.gguf", b"\x8a\x00random bytes", "is no GGUF file: it begins with b'\\x8a\\x00ra'"),
         ("a.gguf", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS to a file"),
         ("a.gguf", b"<!DOCTYPE html><html>", "is a web page; download the file itself"),
-        ("weights.bin", b"\x8a\x00random bytes", "is no model: neither GGUF nor JSON"),
     ],
 )
 def test_a_file_that_is_no_model_says_what_it_is(name: str, content: bytes, line: str, tmp_path: Path) -> None:

@@ -284,7 +284,11 @@ COMPILES = "numba cannot compile it: "
         (USE, "    raise ValueError('no')", "mine.py:9: ValueError: no"),
         (USE, "    state[0][slot + 99] = now", "mine.py: a compiled function goes beyond an array of its"),
         (USE, "    state[0][slot] = now // (slot - slot)", "mine.py: ZeroDivisionError"),
-        (NONE, f"    blocked[:] = 0\n{NONE}", f"mine.py:13: {COMPILES}it writes to an array that is read-only; it may wri"),
+        (
+            NONE,
+            f"    blocked[:] = 0\n{NONE}",
+            f"mine.py:13: {COMPILES}it writes to an array that is read-only; it may wri",
+        ),
         (RESULT, f"    slot_key[0] = 99999\n{RESULT}", "writes to an array that is read-only"),
         (RESULT, "    return victim + 0.5\n", "mine.py:12: choose_victim returns float64; expected a whole number"),
         (RESULT, f"    if victim > 0:\n    {RESULT}", "choose_victim returns OptionalType(int64); expected"),

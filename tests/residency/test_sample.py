@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.trace.synth_shape import Shape
 from tests.residency.builders import random_calls, run
 from tests.residency.compare import workload_of
+from tests.support import refused
 
 T_95 = {1: 6.313752, 2: 2.919986, 3: 2.353363, 5: 2.015048}  # Student's t by degrees of freedom, from a printed table
 
@@ -170,15 +172,16 @@ def test_round_sizes() -> None:
     assert round_sizes(range(9, 130)) == [9, *range(16, 129, 8), 129]
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(OutOfRange, match="seed -1: expected 0 or more"):
-        sampled_curve(uneven(), parse_policy("fifo"), share=0.5, seed=-1)
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(OutOfRange, match="expected a share of the layers"):
-        sampled_curve(uneven(), parse_policy("fifo"), share=share)
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"share": 0.5, "seed": -1}, "seed -1: expected 0 or more"),
+        *(({"share": share}, "expected a share of the layers") for share in (0, -0.1, 1.01, float("nan"))),
+    ],
+)
+def test_shares_and_seeds_that_are_none(more: dict[str, Any], reason: str) -> None:
+    with refused(OutOfRange, reason):
+        sampled_curve(uneven(), parse_policy("fifo"), **more)
 
 
 @pytest.mark.parametrize(

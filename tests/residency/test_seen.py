@@ -29,7 +29,6 @@ from tests.policies.naive import Expert, Next, Twin
 from tests.residency import naive
 from tests.residency.builders import random_calls, trace_of
 from tests.residency.compare import _assert_equal, calls_of, predictions_of
-from tests.residency.test_on_disk import assert_same, on_disk
 from tests.residency.test_victims import watched
 
 LeastWeight: Any = runpy.run_path(str(Path(__file__).parents[1] / "guide" / "mine.py"))["LeastWeight"]
@@ -249,15 +248,6 @@ def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monk
         assert (found.chosen, found.optimal) == (len(choices), sum(later == 0 for later, _ in choices))
         assert found.ranks == pytest.approx(sum(later / others for later, others in choices if others))
         assert found.chosen > 0
-
-
-@pytest.mark.parametrize("contract", ALL_CONTRACTS)
-def test_a_trace_on_disk(contract: str) -> None:
-    for seed in range(4):
-        trace = random_trace(seed)
-        setup = Setup(Bank(slots=6), LeastWeight(), contract)
-        cut = on_disk(trace, np.random.default_rng(seed))
-        assert_same(replay(prepare(cut), setup).counts, replay(prepare(trace), setup).counts)
 
 
 def test_stamped_last(monkeypatch: pytest.MonkeyPatch) -> None:

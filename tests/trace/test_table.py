@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, TooLarge
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, TooLarge, UnknownName
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.check import LEAST_TOKENS, LEAST_USES, always_used, begins_at_1
 from flashmoe_sim.trace.lint import lint
@@ -60,6 +60,8 @@ def read(
 
 WRITTEN: dict[str, bytes] = {
     "csv": frame().drop("ids").write_csv().encode(),
+    "utf-16": frame().drop("ids").write_csv().encode("utf-16"),
+    "utf-16-be": "\ufeff".encode("utf-16-be") + frame().drop("ids").write_csv().encode("utf-16-be"),
     "tabs": frame().drop("ids").write_csv(separator="\t").encode(),
     "jsonl": frame().write_ndjson().encode(),
     "json": json.dumps(frame().to_dicts()).encode(),
@@ -70,7 +72,7 @@ WRITTEN: dict[str, bytes] = {
 @pytest.mark.parametrize("kind", WRITTEN)
 @pytest.mark.parametrize("order", ["position=pos", "step=s"])
 def test_every_kind_of_table(tmp_path: Path, kind: str, order: str) -> None:
-    experts = "id*" if kind in ("csv", "tabs") else "ids"
+    experts = "id*" if kind in ("csv", "utf-16", "utf-16-be", "tabs") else "ids"
     trace = read(tmp_path, WRITTEN[kind], f"layer=blk,expert={experts},phase=stage,{order}")
     assert calls(trace) == expected([ONE])
     assert trace.top_k == 3
@@ -150,46 +152,55 @@ def test_columns_without_names_and_runs(tmp_path: Path) -> None:
     assert by_run.n_tokens.tolist() == [2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("columns", "found"),
-    [
-        ("layer=blk,expert=nothing", "unknown column of .* 'nothing'; known: blk, "),
-        ("layer=blk,expert=x*", r"unknown column of .* 'x\*'"),
-        ("layer=stage,expert=id0", "row 1: stage is 'prefill'; expected a layer's number"),
-        ("layer=blk,expert=id0,phase=pos", "pos is '3' .*; expected one of prompt, prefill, decode"),
-        ("layer=blk,expert=id*,position=pos", "nothing says which of them are the prompt; give --prompt-tokens"),
-        ("layer=blk", "--columns names no expert"),
-        ("layer=blk,expert=id0,size=s", "unknown field of --columns 'size'"),
-        ("layer=blk,expert=id0,weight=stage", "row 1: stage is 'prefill'; expected a number"),
-        ("layer=blk,expert=id*,weight=s", "weights and experts are not lists of one length"),
-    ],
-)
-def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) -> None:
-    with refused(BadInput, match=found):
-        read(tmp_path, WRITTEN["csv"], columns)
+PLAIN, IDS, STEPS = WRITTEN["csv"], "layer=blk,expert=ids", "layer=l,expert=e,step=p"
+TEXTS = 'l,e\n0,1 2\n1,"{}"\n'
+UNEQUAL = parquet(pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]}))
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("content", "columns", "records", "kind", "found"),
     [
-        ("p,l,e,e\n0,0,1,2\n", "two columns are called 'e'; rename or remove one"),
-        ("# made by hand\np;l;e;x;e\n0;0;1;1;2\n", "two columns are called 'e'"),
-        ('{"p":0,"l":0,"e":1}\n{"l":0,"e":1,"e":2,"p":0}\n', "line 2: key 'e' occurs twice; expected each key once"),
-        ('[{"l":0,"e":1,"e":2,"p":0}]', "key 'e' occurs twice"),
+        (PLAIN, "layer=blk,expert=nothing", None, UnknownName, "'nothing'; known: blk, "),
+        (PLAIN, "layer=blk,expert=x*", None, UnknownName, "'x*'"),
+        (PLAIN, "layer=stage,expert=id0", None, Malformed, "row 1: stage is 'prefill'; expected a layer's number"),
+        (PLAIN, "layer=blk,expert=id0,phase=pos", None, Malformed, "; expected one of prompt, prefill, decode"),
+        (PLAIN, "layer=blk,expert=id*,position=pos", None, Incomplete, "nothing says which of them are the prompt;"),
+        (PLAIN, "layer=blk", None, Incomplete, "--columns names no expert"),
+        (PLAIN, "layer=blk,expert=id0,size=s", None, UnknownName, "unknown field of --columns 'size'"),
+        (PLAIN, "layer=blk,expert=id0,weight=stage", None, Malformed, "row 1: stage is 'prefill'; expected a number"),
+        (PLAIN, "layer=blk,expert=id*,weight=s", None, Malformed, "weights and experts are not lists of one length"),
+        # a column that is there twice
+        ("p,l,e,e\n0,0,1,2\n", STEPS, None, Malformed, "two columns are called 'e'; rename or remove one"),
+        ("# made by hand\np;l;e;x;e\n0;0;1;1;2\n", STEPS, None, Malformed, "two columns are called 'e'"),
+        ('{"p":0,"l":0,"e":1}\n{"l":0,"e":1,"e":2,"p":0}\n', STEPS, None, Malformed, "line 2: key 'e' occurs twice"),
+        ('[{"l":0,"e":1,"e":2,"p":0}]', STEPS, None, Malformed, "key 'e' occurs twice"),
+        # lists, and texts that are none
+        (UNEQUAL, "layer=l,expert=e", None, Malformed, "column 'e' has lists of 1 and 2 entries (mixed top-k)"),
+        (UNEQUAL[:-5], "layer=l,expert=e", None, Malformed, "damaged Parquet"),
+        (TEXTS.format("3 x"), "layer=l,expert=e", None, Malformed, "row 2: e is '3 x'; expected a number, or several"),
+        (TEXTS.format("[[0, 1], [2, 3]]"), "layer=l,expert=e", None, Malformed, "expected a number, or several"),
+        (TEXTS.format("1.5 2"), "layer=l,expert=e", None, Malformed, "row 3: e is 1.5; expected a whole number"),
+        (TEXTS.format("1 2 3"), "layer=l,expert=e", None, Malformed, "lists of 2 and 3 entries (mixed top-k)"),
+        (TEXTS.format(""), "layer=l,expert=e", None, Malformed, "lists of 0 and 2 entries"),
+        # rows under a key of a document
+        ('{\n"data": [{"l": 1, "e": 2}]}', STEPS, None, Incomplete, "the key under which its rows are: --records KEY"),
+        ('{"data": [{"a": 1}], "meta": 1}', IDS, None, UnknownName, "known: data, meta; rows under a key: --recor"),
+        ('{"data": [{"a": 1}]}', IDS, "rows", UnknownName, "--records rows: no key 'rows'; there are data"),
+        ('{"data": {"rows": 5}}', IDS, "data.rows", Malformed, "--records data.rows: is 5; expected a list of objects"),
+        ('{"data": 5}', IDS, "data.rows", UnknownName, "--records data.rows: no key 'rows'; there are no keys but 5"),
+        ('{"data": [1, 2]}', IDS, "data", Malformed, "expected a list of objects"),
+        ('{"data": ', IDS, "data", Malformed, "--records data: not one JSON document"),
     ],
-)
-def test_a_column_that_is_there_twice(tmp_path: Path, text: str, found: str) -> None:
-    with refused(Malformed, match=found):
-        read(tmp_path, text, "layer=l,expert=e,step=p")
-    assert read(tmp_path, "p,l,e,x,x\n0,0,1,2,3\n", "layer=l,expert=e,step=p").expert.tolist() == [1]
+)  # fmt: skip
+def test_tables_that_cannot_be_used(
+    tmp_path: Path, content: bytes | str, columns: str, records: str | None, kind: type[BadInput], found: str
+) -> None:
+    with refused(kind, found):
+        read(tmp_path, content, columns, records=records)
 
 
-def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
-    table = pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]})
-    with pytest.raises(Malformed, match=r"column 'e' has lists of 1 and 2 entries \(mixed top-k\)"):
-        read(tmp_path, parquet(table), "layer=l,expert=e")
-    with pytest.raises(Malformed, match=r"not a table|a damaged Parquet file"):
-        read(tmp_path, parquet(table)[:-5], "layer=l,expert=e")
+def test_a_column_that_is_not_read_may_be_there_twice(tmp_path: Path) -> None:
+    assert read(tmp_path, "p,l,e,x,x\n0,0,1,2,3\n", STEPS).expert.tolist() == [1]
 
 
 def test_a_row_with_a_list_of_experts_for_each_token(tmp_path: Path) -> None:
@@ -230,14 +241,6 @@ def test_json_lines_that_are_cut_off_or_malformed(tmp_path: Path) -> None:
     kept = read_table([path], named, ReadOptions(lenient=True))
     assert kept.calls == 4
     assert [note[:25] for note in kept.notes] == ["skipped 1 malformed line;"]
-
-
-def test_tables_in_other_clothes(tmp_path: Path) -> None:
-    for encoding in ("utf-16", "utf-16-be"):
-        text = "\ufeff" * encoding.endswith("be") + "l,e\n0,1\n1,4\n"
-        assert read(tmp_path, text.encode(encoding), "layer=l,expert=e").expert.tolist() == [1, 4]
-    with refused(Incomplete, match="is one JSON document; name the key under which its rows are: --records KEY"):
-        read(tmp_path, json.dumps({"data": [{"l": 1, "e": 2}]}, indent=1), "layer=l,expert=e")
 
 
 @pytest.mark.parametrize("order", ["", ",position=pos"])
@@ -431,22 +434,6 @@ def test_rows_under_a_key_of_a_document(tmp_path: Path) -> None:
     assert calls(found) == calls(read(tmp_path, WRITTEN["json"], "layer=blk,expert=ids,step=s"))
 
 
-@pytest.mark.parametrize(
-    ("document", "records", "message"),
-    [
-        ('{"data": [{"a": 1}], "meta": 1}', None, "known: data, meta; rows under a key: --records data"),
-        ('{"data": [{"a": 1}]}', "rows", "--records rows: no key 'rows'; there are data"),
-        ('{"data": {"rows": 5}}', "data.rows", "--records data.rows: is 5; expected a list of objects"),
-        ('{"data": 5}', "data.rows", "--records data.rows: no key 'rows'; there are no keys but 5"),
-        ('{"data": [1, 2]}', "data", "expected a list of objects"),
-        ('{"data": ', "data", "--records data: not one JSON document"),
-    ],
-)
-def test_a_document_whose_rows_are_elsewhere(document: str, records: str | None, message: str, tmp_path: Path) -> None:
-    with refused(BadInput, message):
-        read(tmp_path, document, "layer=blk,expert=ids", records=records)
-
-
 def test_shared_experts_are_dropped_from_lists_and_from_rows(tmp_path: Path) -> None:
     plain = read(tmp_path, WRITTEN["jsonl"], "layer=blk,expert=ids,step=s")
     lists = frame().with_columns(ids=pl.col("ids").list.concat(pl.lit(200)))
@@ -481,20 +468,3 @@ def test_lists_of_weights_in_texts(tmp_path: Path) -> None:
     trace = read_table([path], Columns(columns={"layer": "l", "expert": "e", "weight": "w"}))
     assert trace.weight is not None
     assert trace.weight.tolist() == [0.75, 0.25, 0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("3 x", "row 2: e is '3 x'; expected a number, or several with spaces, commas"),
-        ("[[0, 1], [2, 3]]", "expected a number, or several"),
-        ("1.5 2", "row 3: e is 1.5; expected a whole number"),
-        ("1 2 3", r"lists of 2 and 3 entries \(mixed top-k\)"),
-        ("", "lists of 0 and 2 entries"),
-    ],
-)
-def test_texts_that_are_no_lists(tmp_path: Path, text: str, found: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(f'l,e\n0,1 2\n1,"{text}"\n')
-    with refused(BadInput, match=found):
-        read_table([path], Columns(columns={"layer": "l", "expert": "e"}))
