@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry import load_model, read_gguf
-from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing, Unsupported
 from tests.geometry.conftest import gguf, key, tensor, text
 from tests.support import refused
 
@@ -154,10 +154,14 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED.keys())
-def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
+SOUND = {"experts of unknown type", "no experts", "old layout"}  # but of no use here
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files(tmp_path: Path, name: str) -> None:
+    content, message = DAMAGED[name]
     path = save(tmp_path / "bad.gguf", content)
-    with refused(BadInput, message, str(path)):
+    with refused(Unsupported if name in SOUND else Malformed, message, begins=f"{path}"):
         read_gguf(path)
 
 

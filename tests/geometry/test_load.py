@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry import LayerGeometry, ModelGeometry, load_model, named_model
-from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, UnknownName, Unsupported, Unusable
 from tests.geometry.conftest import document, entry, gguf, write
 from tests.support import refused
 
@@ -52,25 +52,25 @@ def test_a_name_wins_over_a_folder_of_the_same_name(sidecar: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "message", "kind"),
     [
-        ("nothing.gguf", "no such file"),
-        ("a/b", "no known model is named so"),
-        ("./a/b", "no such file"),
-        ("a/b.jsonl", "no such file"),
-        (Path("kimi"), "no such file"),
-        ("kimi", "did you mean 'kimi-k"),
-        ("a\0b", "unknown model"),
-        ("", "in this folder"),
-        ("/dev/null", "is not a regular file"),
-        ("x" * 5000 + "/y", "cannot be read"),
+        ("nothing.gguf", "no such file", Missing),
+        ("a/b", "no known model is named so", UnknownName),
+        ("./a/b", "no such file", Missing),
+        ("a/b.jsonl", "no such file", Missing),
+        (Path("kimi"), "no such file", Missing),
+        ("kimi", "did you mean 'kimi-k", UnknownName),
+        ("a\0b", "unknown model", UnknownName),
+        ("", "in this folder", Missing),
+        ("/dev/null", "is not a regular file", Unusable),
+        ("x" * 5000 + "/y", "cannot be read", Unusable),
     ],
 )
 def test_nothing_that_can_be_loaded(
-    spec: str | Path, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: str | Path, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BadInput]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with refused(BadInput, match=message):
+    with refused(kind, match=message):
         load_model(spec)
 
 
@@ -85,40 +85,43 @@ def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "line"),
+    ("name", "content", "line", "kind"),
     [
-        ("config.json", b"{}", "is an empty object"),
-        ("config.json", b"null", "is JSON, but nothing is no object of a model; give the model's config.json"),
-        ("config.json", b'{"num_experts": 8}', "names no model_type and no architectures"),
+        ("config.json", b"{}", "is an empty object", Malformed),
+        ("config.json", b"null", "is JSON, but nothing is no object of a model; give the model's config.js", Malformed),
+        ("config.json", b'{"num_experts": 8}', "names no model_type and no architectures", Malformed),
         (
             "adapter_config.json",
             b'{"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-30B-A3B"}',
-            "is of an adapter (LoRA), not of a model; give its base model, Qwen/Qwen3-30B-A3B",
+            "is of an adapter (LoRA), not of a model; give its base model, Qwen/Qwen3-30B",
+            Unsupported,
         ),
-        ("config.json", b'{"peft_type": "LORA"}', "is of an adapter (LoRA), not of a model; give its base model"),
-        ("model_index.json", b'{"_class_name": "FluxPipeline"}', "is of a diffusers pipeline"),
-        ("generation_config.json", b'{"do_sample": true}', "is settings of generation, not a model's config.json"),
-        ("model.safetensors.index.json", b'{"weight_map": {}}', "is the index of a model's weights"),
-        ("model.safetensors", b"\x10" + bytes(7) + b'{"__metadata__":{}}', "is a file of safetensors; give the config"),
-        ("a.gguf", b"\x8a\x00random bytes", "is no GGUF file: it begins with b'\\x8a\\x00ra'"),
-        ("a.gguf", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS to a file"),
-        ("a.gguf", b"<!DOCTYPE html><html>", "is a web page; download the file itself"),
+        ("config.json", b'{"peft_type": "LORA"}', "is of an adapter (LoRA), not of a model; give its bas", Unsupported),
+        ("model_index.json", b'{"_class_name": "FluxPipeline"}', "is of a diffusers pipeline", Unsupported),
+        ("generation_config.json", b'{"do_sample": true}', "is settings of generation, not a model's con", Unsupported),
+        ("model.safetensors.index.json", b'{"weight_map": {}}', "is the index of a model's weights", Unsupported),
+        ("model.safetensors", b"\x10" + bytes(7) + b'{"__metadata__":{}}', "is a file of safetensors; gi", Unsupported),
+        ("a.gguf", b"\x8a\x00random bytes", "is no GGUF file: it begins with b'\\x8a\\x00ra'", Malformed),
+        ("a.gguf", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS to a file", Malformed),
+        ("a.gguf", b"<!DOCTYPE html><html>", "is a web page; download the file itself", Malformed),
     ],
 )
-def test_a_file_that_is_no_model_says_what_it_is(name: str, content: bytes, line: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_says_what_it_is(
+    name: str, content: bytes, line: str, tmp_path: Path, kind: type[BadInput]
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with refused(BadInput, line, begins=f"{path}: "):
+    with refused(kind, line, begins=f"{path}: "):
         load_model(path)
     if name in ("config.json", "adapter_config.json", "model_index.json"):
-        with refused(BadInput, line, begins=f"{path}: "):
+        with refused(kind, line, begins=f"{path}: "):
             load_model(tmp_path)
 
 
 def test_a_folder_of_gguf_files_names_one(tmp_path: Path) -> None:
     for name in ("b.gguf", "a.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
-    with refused(BadInput, "is a folder with a.gguf and other GGUF files; give the file, ", "a.gguf"):
+    with refused(Unsupported, "is a folder with a.gguf and other GGUF files; give the file, ", "a.gguf"):
         load_model(tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.shape import find_shape
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, UnknownName
 from tests.support import refused
 
 
@@ -25,18 +25,18 @@ def test_of_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "found", "kind"),
     [
-        ({"layers": 3}, "give all three, or a model"),
-        ({"top_k": 3}, "give all three, or a model"),
-        ({"layers": 0, "n_experts": 4, "top_k": 1}, "0 layers"),
-        ({"layers": 40_000, "n_experts": 4, "top_k": 1}, "40000 layers"),
-        ({"model": "deepseek-v2-lite", "layers": 3}, "leave them out, or the model"),
-        ({"model": "deepseek-v2-lite", "top_k": 7}, "deepseek-v2-lite:q4_k_m routes at most 6 experts a token"),
-        ({"model": "deepseek-v2-lite", "top_k": 0}, "top-k 0 of 64 experts"),
-        ({"model": "deepseek-v3-lite"}, "unknown model"),
+        ({"layers": 3}, "give all three, or a model", Incomplete),
+        ({"top_k": 3}, "give all three, or a model", Incomplete),
+        ({"layers": 0, "n_experts": 4, "top_k": 1}, "0 layers", OutOfRange),
+        ({"layers": 40_000, "n_experts": 4, "top_k": 1}, "40000 layers", OutOfRange),
+        ({"model": "deepseek-v2-lite", "layers": 3}, "leave them out, or the model", Conflict),
+        ({"model": "deepseek-v2-lite", "top_k": 7}, "deepseek-v2-lite:q4_k_m routes at most 6 experts a t", OutOfRange),
+        ({"model": "deepseek-v2-lite", "top_k": 0}, "top-k 0 of 64 experts", OutOfRange),
+        ({"model": "deepseek-v3-lite"}, "unknown model", UnknownName),
     ],
 )
-def test_refusals(options: dict[str, Any], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(options: dict[str, Any], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         find_shape(**options)

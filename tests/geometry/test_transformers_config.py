@@ -263,7 +263,7 @@ def test_a_quantization_of_impossible_values(value: Any, tmp_path: Path) -> None
     ):
         if value in (7, -1) and "config_groups" in str(own):
             continue
-        with refused(BadInput, "config.json", "expected", "give the config.json as it was published"):
+        with refused(Malformed, "config.json", "expected", "give the config.json as it was published"):
             loaded(tmp_path / "strange", QWEN3 | own)
     assert file_bytes(loaded(tmp_path / "strange", QWEN3 | {"quantization": {"bits": value}}, "@20GB")) == 20 * 10**9
 
@@ -291,7 +291,7 @@ def test_another_quantization_or_size_of_it(tmp_path: Path) -> None:
     assert loaded(tmp_path / "a", QWEN3, ":Q8_0").name == "qwen3-30b-a3b:q8_0"
     assert loaded(tmp_path / "a", QWEN3, "/config.json:q6_k").name == "qwen3-30b-a3b:q6_k"
     assert file_bytes(loaded(tmp_path / "a", QWEN3, "@20GB")) == 20 * 10**9
-    with refused(BadInput, "expected a size with its unit"):
+    with refused(Malformed, "expected a size with its unit"):
         loaded(tmp_path / "a", QWEN3, "@20")
 
 
@@ -329,39 +329,36 @@ def test_a_model_type_that_is_not_known_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "line"),
+    ("config", "line", "kind"),
     [
-        (LLAMA, "says of no routed experts: not a mixture-of-experts model; give a GGUF file, or a name"),
-        (QWEN3 | {"num_experts": 0}, "says of no routed experts"),
-        (QWEN3 | {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; expected 1 to 32767"),
-        (QWEN3 | {"num_hidden_layers": "many"}, "num_hidden_layers is 'many'; expected a whole number"),
-        (QWEN3 | {"hidden_size": -1}, "hidden_size is -1; expected a whole number from 0"),
-        (QWEN3 | {"num_experts_per_tok": 129}, "129 of 128 experts a token"),
-        (QWEN3 | {"moe_intermediate_size": None}, "moe_intermediate_size is nothing; expected the width of an expert"),
-        ({"model_type": "x", "num_primary_experts": 32}, "experts are in fields that are not known (num_primary_exp"),
-        (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types is ['full_attention']; expected a word for each"),
+        (LLAMA, "says of no routed experts: not a mixture-of-experts model; give a GGUF file, or a name", Unsupported),
+        (QWEN3 | {"num_experts": 0}, "says of no routed experts", Unsupported),
+        (QWEN3 | {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; expected 1 to 32767", Malformed),
+        (QWEN3 | {"num_hidden_layers": "many"}, "num_hidden_layers is 'many'; expected a whole number", Malformed),
+        (QWEN3 | {"hidden_size": -1}, "hidden_size is -1; expected a whole number from 0", Malformed),
+        (QWEN3 | {"num_experts_per_tok": 129}, "129 of 128 experts a token", Malformed),
+        (QWEN3 | {"moe_intermediate_size": None}, "moe_intermediate_size is nothing; expected the width of", Malformed),
+        ({"model_type": "x", "num_primary_experts": 32}, "experts are in fields that are not known (num_", Unsupported),
+        (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types is ['full_attention']; expected a word ", Malformed),
         # layers with experts that are none or not known
-        (QWEN3 | {"mlp_only_layers": [*range(48)]}, "no layer has routed experts (mlp_only_layers [0, 1, 2"),
-        (QWEN3 | {"moe_layer_freq": [0] * 48}, "a dense model; give a mixture of experts"),
-        (QWEN3 | {"first_k_dense_replace": 48}, "no layer has routed experts (first_k_dense_replace 48)"),
-        (QWEN3 | {"decoder_sparse_step": 0}, "no layer has routed experts (decoder_sparse_step 0)"),
-        (QWEN3 | {"enable_moe_block": False}, "no layer has routed experts (enable_moe_block False)"),
-        (QWEN3 | {"expert_layer_period": 0}, "expert_layer_period is 0; expected 1 or more"),
-        (QWEN3 | {"mlp_only_layers": "0-47"}, "mlp_only_layers is '0-47'; expected a list of layers"),
-        (QWEN3 | {"moe_layers": [1, 48]}, "moe_layers is [1, 48]; expected numbers of layers below 48"),
-        (QWEN3 | {"mlp_layer_types": ["moe", "mamba"] * 24}, "expected dense or sparse for each layer"),
-        (QWEN3 | {"num_experts": [64] * 4 + [128] * 44}, "num_experts is another number for some layers"),
-        (QWEN3 | {"num_experts_per_tok": [4, 8] * 24}, "num_experts_per_tok is another number for some layers"),
-        (
-            QWEN3 | {"moe_every_n_layers": 2},
-            "moe_every_n_layers is not known, and may say which layers have routed experts",
-        ),
-        (QWEN3 | {"dense_layer_ids": [0, 1]}, "dense_layer_ids is not known, and may say which layers"),
-        (QWEN3 | {"block_configs": [{}, {"ffn": 1}]}, "block_configs is not known, and may say which layers"),
+        (QWEN3 | {"mlp_only_layers": [*range(48)]}, "no layer has routed experts (mlp_only_layers [0, 1,", Unsupported),
+        (QWEN3 | {"moe_layer_freq": [0] * 48}, "a dense model; give a mixture of experts", Unsupported),
+        (QWEN3 | {"first_k_dense_replace": 48}, "no layer has routed experts (first_k_dense_replace 48)", Unsupported),
+        (QWEN3 | {"decoder_sparse_step": 0}, "no layer has routed experts (decoder_sparse_step 0)", Unsupported),
+        (QWEN3 | {"enable_moe_block": False}, "no layer has routed experts (enable_moe_block False)", Unsupported),
+        (QWEN3 | {"expert_layer_period": 0}, "expert_layer_period is 0; expected 1 or more", Malformed),
+        (QWEN3 | {"mlp_only_layers": "0-47"}, "mlp_only_layers is '0-47'; expected a list of layers", Malformed),
+        (QWEN3 | {"moe_layers": [1, 48]}, "moe_layers is [1, 48]; expected numbers of layers below 48", Malformed),
+        (QWEN3 | {"mlp_layer_types": ["moe", "mamba"] * 24}, "expected dense or sparse for each layer", Malformed),
+        (QWEN3 | {"num_experts": [64] * 4 + [128] * 44}, "num_experts is another number for some layers", Unsupported),
+        (QWEN3 | {"num_experts_per_tok": [4, 8] * 24}, "num_experts_per_tok is another number for some l", Unsupported),
+        (QWEN3 | {"moe_every_n_layers": 2}, "moe_every_n_layers is not known, and may say which layers h", Unsupported),
+        (QWEN3 | {"dense_layer_ids": [0, 1]}, "dense_layer_ids is not known, and may say which layers", Unsupported),
+        (QWEN3 | {"block_configs": [{}, {"ffn": 1}]}, "block_configs is not known, and may say which lay", Unsupported),
     ],
 )
-def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str) -> None:
-    with refused(BadInput, "config.json", line):
+def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str, kind: type[BadInput]) -> None:
+    with refused(kind, "config.json", line):
         loaded(tmp_path / "snapshot", config)
 
 

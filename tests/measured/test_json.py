@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Malformed
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.measured import missing, read_measured, read_with_notes
 from tests.support import refused
 
@@ -125,17 +125,17 @@ def test_runs_that_no_system_is(run: str, unplaced: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "log", "line"),
+    ("record", "log", "line", "kind"),
     [
-        ({"rc": 1, "mode": "stock"}, "[ Prompt: 1.0 t/s | Generation: 2.0 t/s ]", "has exit status 1; give a run that"),
-        ({"rc": 0}, "", "is empty"),
-        ({"rc": 0}, "x", "has no `mode`; give the folder"),
-        ({"rc": 0, "mode": "stock"}, "nothing", "log.txt: has no timings; give a run that finished"),
-        ([], "x", "is not a JSON object"),
+        ({"rc": 1, "mode": "stock"}, "[ Prompt: 1.0 t/s | Generation: 2.0 t/s ]", "has exit status 1; give ", Unusable),
+        ({"rc": 0}, "", "is empty", Malformed),
+        ({"rc": 0}, "x", "has no `mode`; give the folder", Malformed),
+        ({"rc": 0, "mode": "stock"}, "nothing", "log.txt: has no timings; give a run that finished", Unusable),
+        ([], "x", "is not a JSON object", Malformed),
     ],
 )
-def test_folders_of_runs_that_failed(record: Any, log: str, line: str, tmp_path: Path) -> None:
+def test_folders_of_runs_that_failed(record: Any, log: str, line: str, tmp_path: Path, kind: type[BadInput]) -> None:
     (tmp_path / "run.json").write_text(json.dumps(record))
     (tmp_path / "log.txt").write_text(log)
-    with refused(BadInput, line):
+    with refused(kind, line):
         read_measured(tmp_path)

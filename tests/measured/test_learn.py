@@ -14,7 +14,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
 from flashmoe_sim.machines.belief import at, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.load import load_machine
@@ -188,17 +188,17 @@ def _observation(of: Case, system: Any) -> Observation:
 
 
 @pytest.mark.parametrize(
-    ("measured", "parts", "words"),
+    ("measured", "parts", "words", "kind"),
     [
-        ("cpu=7 model=nothing-known", PARTS, "unknown model 'nothing-known'"),
-        ("all-gpu=100", PARTS, "all-gpu cannot have run on"),
-        ("placed:cpu_layers=20=18.3", PARTS, "would fit; check the setting and the parts"),
-        ("flash-moe=9", "m3-max-48", "flash-moe"),
-        (str(FILES / "gpt-oss-20b-m5-max.log"), PARTS, "does not say where the model was"),
+        ("cpu=7 model=nothing-known", PARTS, "unknown model 'nothing-known'", UnknownName),
+        ("all-gpu=100", PARTS, "all-gpu cannot have run on", TooLarge),
+        ("placed:cpu_layers=20=18.3", PARTS, "would fit; check the setting and the parts", TooLarge),
+        ("flash-moe=9", "m3-max-48", "flash-moe", Unsupported),
+        (str(FILES / "gpt-oss-20b-m5-max.log"), PARTS, "does not say where the model was", Incomplete),
     ],
 )
-def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str) -> None:
-    with refused(BadInput, words):
+def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str, kind: type[BadInput]) -> None:
+    with refused(kind, words):
         learn_from(measured, load_machine(parts), workload=workload())
 
 

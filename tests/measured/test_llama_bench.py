@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.measured import Measured, missing, read_measured, read_with_notes, with_layers
 from flashmoe_sim.measured.placement import system_of
 from tests.measured.bench import WRITTEN, any_rows, as_json, row
@@ -144,7 +144,7 @@ def test_placements(changed: dict[str, object], system: str, unplaced: str, tmp_
     ],
 )
 def test_bad_numbers_are_one_line(changed: dict[str, object], line: str, tmp_path: Path) -> None:
-    with refused(BadInput, line, "b.txt"):
+    with refused(Malformed, line, "b.txt"):
         read(tmp_path, as_json([row(**changed)]))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput, Malformed, Missing, Unusable
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, OutOfRange, UnknownName, Unusable
 from flashmoe_sim.measured import Measured, distinct, missing, read_measured, with_layers
 from flashmoe_sim.measured.read import FORMATS
 from flashmoe_sim.measured.value import quant_of
@@ -40,28 +40,28 @@ def test_by_hand(text: str, expected: Measured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "kind"),
     [
-        ("placed:cpu_layers=24", "has no speed after placed:cpu_layers=24; write for example"),
-        ("placed=fast", "does not end its system with = and tok/s; write for example placed:cpu_layers=24=28.1"),
-        ("nonsense=5", "unknown system 'nonsense'"),
-        ("placed:slots=4=5", "'slots=4' is not a parameter"),
-        ("all-gpu=0", "decode speed of 0.0 tok/s"),
-        ("all-gpu=-5", "decode speed of -5.0 tok/s"),
-        ("all-gpu=1e999", "decode speed of inf tok/s"),
-        ("all-gpu=nan", "does not end its system with = and tok/s"),
-        ("all-gpu=5e5", "at most 100,000"),
-        ("all-gpu=5 deph=3", "unknown word of --measured 'deph'; did you mean 'depth'?"),
-        ("all-gpu=5 depth=3 depth=4", "has depth twice"),
-        ("all-gpu=5 depth", "has 'depth'; write for example"),
-        ("all-gpu=5 depth=", "has 'depth='; write for example"),
-        ("all-gpu=5 prompt=1", "has 'prompt=1'; write for example"),
-        ("all-gpu=5 depth=-1", "has depth '-1'; expected a number of tokens"),
-        ("all-gpu=5 sd=2", "has sd '2'; expected a part of the speed"),
+        ("placed:cpu_layers=24", "has no speed after placed:cpu_layers=24; write for example", Malformed),
+        ("placed=fast", "does not end its system with = and tok/s; write for example placed:cpu_layers=24=", Malformed),
+        ("nonsense=5", "unknown system 'nonsense'", UnknownName),
+        ("placed:slots=4=5", "'slots=4' is not a parameter", UnknownName),
+        ("all-gpu=0", "decode speed of 0.0 tok/s", OutOfRange),
+        ("all-gpu=-5", "decode speed of -5.0 tok/s", OutOfRange),
+        ("all-gpu=1e999", "decode speed of inf tok/s", OutOfRange),
+        ("all-gpu=nan", "does not end its system with = and tok/s", Malformed),
+        ("all-gpu=5e5", "at most 100,000", OutOfRange),
+        ("all-gpu=5 deph=3", "unknown word of --measured 'deph'; did you mean 'depth'?", UnknownName),
+        ("all-gpu=5 depth=3 depth=4", "has depth twice", Malformed),
+        ("all-gpu=5 depth", "has 'depth'; write for example", Malformed),
+        ("all-gpu=5 depth=", "has 'depth='; write for example", Malformed),
+        ("all-gpu=5 prompt=1", "has 'prompt=1'; write for example", Malformed),
+        ("all-gpu=5 depth=-1", "has depth '-1'; expected a number of tokens", Malformed),
+        ("all-gpu=5 sd=2", "has sd '2'; expected a part of the speed", Malformed),
     ],
 )
-def test_by_hand_and_wrong(text: str, line: str) -> None:
-    with refused(BadInput, line):
+def test_by_hand_and_wrong(text: str, line: str, kind: type[BadInput]) -> None:
+    with refused(kind, line):
         read_measured(text)
 
 

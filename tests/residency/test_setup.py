@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, UnknownName, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -19,32 +19,26 @@ TRACE = trace_of([(0, [0, 1, 2], 1), (1, [1, 3], 1)], 4)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "says", "kind"),
     [
-        ({"contract": "eager"}, "unknown contract 'eager'; known: atomic, protected, runtime, sequential"),
-        ({"scope": "model"}, "unknown scope 'model'; known: global, layer"),
-        ({"prefetch": "temporal", "policy": "static"}, "predictor temporal cannot work: policy static never installs"),
-        ({"policy": "lru:stamp=last", "contract": "runtime"}, "the runtime stamps experts in the order of their first"),
-        (
-            {"policy": "hot-window"},
-            "policy hot-window is undefined under the contract protected; use --contract atomic",
-        ),
-        (
-            {"prefetch": "eam", "contract": "sequential"},
-            "predictor eam is undefined under the contract sequential; use ",
-        ),
-        ({"io_split": 0}, "io-split 0: expected 1 to 8"),
-        ({"io_split": 9}, "io-split 9: expected 1 to 8"),
+        ({"contract": "eager"}, "unknown contract 'eager'; known: atomic, protected, runtime, sequential", UnknownName),
+        ({"scope": "model"}, "unknown scope 'model'; known: global, layer", UnknownName),
+        ({"prefetch": "temporal", "policy": "static"}, "predictor temporal cannot work: policy static ne", Unsupported),
+        ({"policy": "lru:stamp=last", "contract": "runtime"}, "the runtime stamps experts in the order o", Unsupported),
+        ({"policy": "hot-window"}, "policy hot-window is undefined under the contract protected; use --c", Unsupported),
+        ({"prefetch": "eam", "contract": "sequential"}, "predictor eam is undefined under the contract s", Unsupported),
+        ({"io_split": 0}, "io-split 0: expected 1 to 8", OutOfRange),
+        ({"io_split": 9}, "io-split 9: expected 1 to 8", OutOfRange),
     ],
 )
-def test_refused_combinations(options: dict[str, object], says: str) -> None:
+def test_refused_combinations(options: dict[str, object], says: str, kind: type[BadInput]) -> None:
     chosen = {
         "policy": parse_policy(str(options.pop("policy", "lru"))),
         "prefetch": parse_prefetcher(str(options.pop("prefetch", "none"))),
         "bank": Bank(slots=4),
         **options,
     }
-    with refused(BadInput, says):
+    with refused(kind, says):
         Setup(**chosen)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, UnknownName
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
 from tests.support import refused
@@ -65,32 +65,31 @@ def test_requests_that_are_filled_up_at_their_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "hints", "found"),
+    ("content", "hints", "found", "kind"),
     [
-        (npy(made().expert), {}, "12 tokens, but nothing says which of them are the prompt; give --prompt-tokens P or"),
-        (npy(made().expert), {"prompt_tokens": 13}, "12 tokens, but a prompt of 13; check --prompt-tokens"),
-        (npy(made().expert[0]), {"phase": "decode"}, r"an array \[3, 3\] of 2 axes, but --axes has 3: token,layer,k"),
-        (npy(made().expert), {"axes": ("token", "k")}, "--axes token,k: expected token, layer and k in their order"),
-        (npy(made().expert), {"array": "a"}, "one array without a name"),
-        (
-            npy(made().expert * 1.0),
-            {"phase": "decode"},
-            r"float64 \[12, 3, 3\]; expected ids of experts.*`sim trace synth`",
-        ),
-        (npy(made().expert + 40_000), {"phase": "decode"}, r"expert 40,011; expected at most 32,767"),
-        (npy(made().expert)[:-1], {"phase": "decode"}, "it is cut off or damaged"),
-        (npz(a=made().expert, b=made().expert), {"phase": "decode"}, "2 arrays: 'a', 'b'; give the one with the exper"),
-        (npz(a=made().expert), {"phase": "decode", "array": "b"}, "unknown array in .* 'b'; known: a"),
+        (npy(made().expert), {}, "12 tokens, but nothing says which of them are the prompt; give --prompt", Incomplete),
+        (npy(made().expert), {"prompt_tokens": 13}, "12 tokens, but a prompt of 13; check --prompt-tokens", Conflict),
+        (npy(made().expert[0]), {"phase": "decode"}, r"an array \[3, 3\] of 2 axes, but --axes has 3: token", Conflict),
+        (npy(made().expert), {"axes": ("token", "k")}, "--axes token,k: expected token, layer and k in the", Malformed),
+        (npy(made().expert), {"array": "a"}, "one array without a name", Conflict),
+        (npy(made().expert * 1.0), {"phase": "decode"}, r"float64 \[12, 3, 3\]; expected ids of experts.*`", Malformed),
+        (npy(made().expert + 40_000), {"phase": "decode"}, r"expert 40,011; expected at most 32,767", Malformed),
+        (npy(made().expert)[:-1], {"phase": "decode"}, "it is cut off or damaged", Malformed),
+        (npz(a=made().expert, b=made().expert), {"phase": "decode"}, "2 arrays: 'a', 'b'; give the one wi", Incomplete),
+        (npz(a=made().expert), {"phase": "decode", "array": "b"}, "unknown array in .* 'b'; known: a", UnknownName),
         (
             npz(a=made().expert, w=made().expert[1:] / 2),
             {"phase": "decode", "array": "a", "weights_array": "w"},
             "alike",
+            Malformed,
         ),
-        (npz(a=made().expert)[:-9], {"phase": "decode"}, "damaged zip archive"),
+        (npz(a=made().expert)[:-9], {"phase": "decode"}, "damaged zip archive", Malformed),
     ],
 )
-def test_arrays_that_cannot_be_used(tmp_path: Path, content: bytes, hints: dict[str, Any], found: str) -> None:
-    with refused(BadInput, match=found):
+def test_arrays_that_cannot_be_used(
+    tmp_path: Path, content: bytes, hints: dict[str, Any], found: str, kind: type[BadInput]
+) -> None:
+    with refused(kind, match=found):
         read(tmp_path, content, **hints)
 
 
@@ -120,21 +119,21 @@ GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "found", "kind"),
     [
-        (GOOD[:-1], r"tensor 'gates': bytes 864 to 1,728 of 1,727, but 864 make F64 \[12, 3, 3\]: it is cut off or"),
-        (GOOD[:150], "no safetensors .a header of 183 bytes in a file of 150: it is cut off or damaged"),
-        (GOOD.replace(b"[12, 3, 3]", b"[12, 3, 4]"), r"tensor 'ids': bytes 0 to 864 of 1,728, but 1,152 make I64"),
-        (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "expected its shape and two offsets"),
-        (GOOD.replace(b"[12, 3, 3]", b"[99999999]"), "but 799,999,992 make I64"),
-        (GOOD.replace(b'"I64"', b'"C64"'), "tensor 'ids' is of dtype 'C64'; one of I8, "),
-        (GOOD.replace(b'"I64"', b'["I"]'), r"tensor 'ids' is of dtype \['I'\]; one of I8, "),
-        (GOOD.replace(b'"gates"', b'"ids"  '), "no safetensors .*twice"),
-        (GOOD.replace(b'"ids"', b'"idz"'), "unknown array in .* 'ids'; did you mean 'idz'"),
+        (GOOD[:-1], r"tensor 'gates': bytes 864 to 1,728 of 1,727, but 864 make F64 \[12, 3, 3\]: it is cu", Malformed),
+        (GOOD[:150], "no safetensors .a header of 183 bytes in a file of 150: it is cut off or damaged", Malformed),
+        (GOOD.replace(b"[12, 3, 3]", b"[12, 3, 4]"), r"tensor 'ids': bytes 0 to 864 of 1,728, but 1,152 ma", Malformed),
+        (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "expected its shape and two offsets", Malformed),
+        (GOOD.replace(b"[12, 3, 3]", b"[99999999]"), "but 799,999,992 make I64", Malformed),
+        (GOOD.replace(b'"I64"', b'"C64"'), "tensor 'ids' is of dtype 'C64'; one of I8, ", Malformed),
+        (GOOD.replace(b'"I64"', b'["I"]'), r"tensor 'ids' is of dtype \['I'\]; one of I8, ", Malformed),
+        (GOOD.replace(b'"gates"', b'"ids"  '), "no safetensors .*twice", Malformed),
+        (GOOD.replace(b'"ids"', b'"idz"'), "unknown array in .* 'ids'; did you mean 'idz'", UnknownName),
     ],
 )
-def test_safetensors_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
-    with refused(BadInput, match=found):
+def test_safetensors_that_cannot_be_used(tmp_path: Path, content: bytes, found: str, kind: type[BadInput]) -> None:
+    with refused(kind, match=found):
         read(tmp_path, content, phase="decode", array="ids", weights_array="gates")
 
 

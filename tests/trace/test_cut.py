@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.io.notes import DROPPED, code_of
 from flashmoe_sim.trace.cut import cut, shown_layers
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -87,19 +87,19 @@ def test_layers_and_steps_together_hold_every_call(trace: RoutingTrace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trace", "options", "found"),
+    ("trace", "options", "found", "kind"),
     [
-        (TRACE, {"top_k": 3}, "top-k 3, but call 0 has 2 experts per token"),
-        (TRACE, {"top_k": 0}, "top-k 0; expected at least 1"),
-        (TRACE.with_(format="grouped-pairs"), {"top_k": 1}, "does not record the router-rank order"),
-        (TRACE.with_(n_tokens=np.zeros(6, dtype=np.int32)), {"top_k": 1}, "the tokens of call 0 are unknown"),
-        (TRACE, {"layers": [0, 7]}, "layer 7 is not in the trace, which has 0-1"),
-        (TRACE, {"layers": []}, "nothing is left"),
-        (TRACE, {"steps": (3, 9)}, "nothing is left; the trace has steps 0..2"),
+        (TRACE, {"top_k": 3}, "top-k 3, but call 0 has 2 experts per token", OutOfRange),
+        (TRACE, {"top_k": 0}, "top-k 0; expected at least 1", OutOfRange),
+        (TRACE.with_(format="grouped-pairs"), {"top_k": 1}, "does not record the router-rank order", Unsupported),
+        (TRACE.with_(n_tokens=np.zeros(6, dtype=np.int32)), {"top_k": 1}, "the tokens of call 0 are unkno", Incomplete),
+        (TRACE, {"layers": [0, 7]}, "layer 7 is not in the trace, which has 0-1", OutOfRange),
+        (TRACE, {"layers": []}, "nothing is left", OutOfRange),
+        (TRACE, {"steps": (3, 9)}, "nothing is left; the trace has steps 0..2", OutOfRange),
     ],
 )
-def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         cut(trace, **options)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Malformed
+from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange, TooLarge, Unusable
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from tests.support import refused
 
@@ -35,48 +35,45 @@ def test_a_file(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "found", "kind"),
     [
-        ("", "no rows under its header"),
-        (
-            "bank,rate\n16,0.5\n",
-            "begins with the columns 'bank, rate'; expected one of bank and slots, and one of hit_pct and hit_rate",
-        ),
-        ("bank,hit_pct,Hit %\n16,50,90\n", "the column hit_pct is there twice; leave one of them out"),
-        ("bank,hit_pct\n1_6,50\n", ":2: found bank '1_6'"),
-        ("bank,hit_pct,hit_rate\n16,50,0.5\n", "begins with the columns"),
-        ("bank,hit_pct\n16,50\n32\n", "line 3: 1 cells; expected 2, as in the header"),
-        ("bank,hit_pct\n16.5,50\n", ":2: found bank '16.5'"),
-        ("bank,hit_pct\n16,nan\n", ":2: found bank '16' and hit_pct 'nan'"),
-        ("bank,hit_rate\n16,58.8\n", "hit rate 58.8 at bank 16; expected 0 to 1"),
-        ("bank,hit_pct\n16,50\n16,51\n", "bank 16 is there twice"),
-        ("bank,hit_pct\n32,50\n16,51\n", "falls from 51.0% at bank 16 to 50.0% at 32; under LRU"),
-        ("bank,hit_pct\n0,5\n", "a bank of 0 slots"),
-        ("bank,hit_pct\n" + "16,5\n" * 10_001, "more than 10,000 rows"),
-        ("bank,hit_pct\n16,\xff\n", "not a CSV file"),
+        ("", "no rows under its header", Malformed),
+        ("bank,rate\n16,0.5\n", "begins with the columns 'bank, rate'; expected one of bank and slots, and", Malformed),
+        ("bank,hit_pct,Hit %\n16,50,90\n", "the column hit_pct is there twice; leave one of them out", Malformed),
+        ("bank,hit_pct\n1_6,50\n", ":2: found bank '1_6'", Malformed),
+        ("bank,hit_pct,hit_rate\n16,50,0.5\n", "begins with the columns", Malformed),
+        ("bank,hit_pct\n16,50\n32\n", "line 3: 1 cells; expected 2, as in the header", Malformed),
+        ("bank,hit_pct\n16.5,50\n", ":2: found bank '16.5'", Malformed),
+        ("bank,hit_pct\n16,nan\n", ":2: found bank '16' and hit_pct 'nan'", Malformed),
+        ("bank,hit_rate\n16,58.8\n", "hit rate 58.8 at bank 16; expected 0 to 1", OutOfRange),
+        ("bank,hit_pct\n16,50\n16,51\n", "bank 16 is there twice", Malformed),
+        ("bank,hit_pct\n32,50\n16,51\n", "falls from 51.0% at bank 16 to 50.0% at 32; under LRU", Malformed),
+        ("bank,hit_pct\n0,5\n", "a bank of 0 slots", OutOfRange),
+        ("bank,hit_pct\n" + "16,5\n" * 10_001, "more than 10,000 rows", TooLarge),
+        ("bank,hit_pct\n16,\xff\n", "not a CSV file", Malformed),
     ],
 )
-def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
+def test_bad_files(tmp_path: Path, text: str, found: str, kind: type[BadInput]) -> None:
     path = tmp_path / "curve.csv"
     path.write_bytes(text.encode("latin-1" if text.isascii() or "\xff" in text else "utf-8"))
-    with refused(BadInput, found, begins=str(path)):
+    with refused(kind, found, begins=str(path)):
         read_hit_points(path)
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "found", "kind"),
     [
-        ("16:0.5,32", "'32' is not slots:hit rate; expected 16:0.588,32:72.8%"),
-        ("16:often", "'16:often' is not slots:hit rate"),
-        ("16:1.01", "hit rate 1.01"),
-        ("16:0.5,16:0.5", "bank 16 is there twice"),
-        ("nowhere.csv", "nowhere.csv: No such file or directory; give a CSV file, or points such as"),
-        ("no\0where.csv", "embedded null"),
-        ("", "give a CSV file"),
+        ("16:0.5,32", "'32' is not slots:hit rate; expected 16:0.588,32:72.8%", Malformed),
+        ("16:often", "'16:often' is not slots:hit rate", Malformed),
+        ("16:1.01", "hit rate 1.01", OutOfRange),
+        ("16:0.5,16:0.5", "bank 16 is there twice", Malformed),
+        ("nowhere.csv", "nowhere.csv: No such file or directory; give a CSV file, or points such as", Unusable),
+        ("no\0where.csv", "embedded null", Unusable),
+        ("", "give a CSV file", Unusable),
     ],
 )
-def test_bad_points(text: str, found: str) -> None:
-    with refused(BadInput, found):
+def test_bad_points(text: str, found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         read_hit_points(text)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput, OutOfRange
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.merge import concat, interleave, union
@@ -223,29 +223,32 @@ def test_laws(parts: list[RoutingTrace]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "found"),
+    ("parts", "found", "kind"),
     [
-        ([A, B.with_(layer=B.layer + np.int16(1))], "a and b are of different models: layers 0-1 and 1-2; give traces"),
-        ([A, B.with_(top_k=1)], "a and b are of different models: 2 and 1 experts per token"),
-        ([A.with_(n_experts_known=True), B.with_(n_experts={0: 16, 1: 12}, n_experts_known=True)], "16 and 12 experts"),
+        ([A, B.with_(layer=B.layer + np.int16(1))], "a and b are of different models: layers 0-1 and 1-2; g", Conflict),
+        ([A, B.with_(top_k=1)], "a and b are of different models: 2 and 1 experts per token", Conflict),
         (
-            [B.with_(n_experts={0: 8, 1: 8}, n_experts_known=True), A],
-            "b and a are of different models: 8 experts in layer 0, and expert 8 used there",
+            [A.with_(n_experts_known=True), B.with_(n_experts={0: 16, 1: 12}, n_experts_known=True)],
+            "16 and 12 experts",
+            Conflict,
         ),
+        ([B.with_(n_experts={0: 8, 1: 8}, n_experts_known=True), A], "b and a are of different models: 8 ex", Conflict),
         (
             [A.with_(expert_bytes={0: 5, 1: 6}), B, B.with_(expert_bytes={0: 5, 1: 7})],
             "a and b are of different models: 6 and 7 bytes an expert in layer 1",
+            Conflict,
         ),
-        ([A, trace_of(name="c")], "c: no routed calls in it"),
-        ([], "no traces"),
+        ([A, trace_of(name="c")], "c: no routed calls in it", Incomplete),
+        ([], "no traces", Incomplete),
         (
             [A.with_(step=np.array([0, 0, 1, 1, 2**31 - 1, 2**31 - 1], np.int32)), B],
             "steps; expected at most 2,147,483,648",
+            TooLarge,
         ),
     ],
 )
-def test_refusals(parts: list[RoutingTrace], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(parts: list[RoutingTrace], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         concat(parts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Malformed
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
@@ -111,50 +111,53 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "found", "kind"),
     [
-        (b"GGUF\x03\0\0\0" + bytes(16) + b"general.type\x08\0\0\0imatrix", "an importance matrix: counts, which hold"),
+        (b"GGUF\x03\0\0\0" + bytes(16) + b"general.type\x08\0\0\0imatrix", "an importance matrix: counts, ", Malformed),
         # imp
-        (b'{"trace": [1,3,0,2,1,2]}', "6 numbers, but no top_k to divide them into records; give --top-k to"),
-        (b'{"top_k": 3, "trace": [1,3,0,2,1,2]}', "6 numbers do not divide into records of a layer and 3 experts"),
-        (b'{"trace": [[1,3,0],[2,1]]}', r"records of 1 and 2 experts \(mixed top-k\); expected a single top-k"),
-        (b'{"trace": [[1,3,0],[2,1,1]]}', r"record 1 is \[2, 1, 1\], which names an expert twice"),
-        (b'{"trace": [[1,3,0],[2,1,99999]]}', "expected whole numbers 0 to 32767"),
-        (b'{"trace": [[1,3,0],[2,1,true]]}', "expected whole numbers 0 to 32767"),
-        (b'{"trace": [[1,3,0],7]}', "records of 0 and 2 experts"),
-        (b'{"trace": [[1,3,0],', "not a complete JSON document"),
+        (b'{"trace": [1,3,0,2,1,2]}', "6 numbers, but no top_k to divide them into records; give --top-k ", Incomplete),
+        (b'{"top_k": 3, "trace": [1,3,0,2,1,2]}', "6 numbers do not divide into records of a layer and 3 e", Malformed),
+        (b'{"trace": [[1,3,0],[2,1]]}', r"records of 1 and 2 experts \(mixed top-k\); expected a single to", Malformed),
+        (b'{"trace": [[1,3,0],[2,1,1]]}', r"record 1 is \[2, 1, 1\], which names an expert twice", Malformed),
+        (b'{"trace": [[1,3,0],[2,1,99999]]}', "expected whole numbers 0 to 32767", Malformed),
+        (b'{"trace": [[1,3,0],[2,1,true]]}', "expected whole numbers 0 to 32767", Malformed),
+        (b'{"trace": [[1,3,0],7]}', "records of 0 and 2 experts", Malformed),
+        (b'{"trace": [[1,3,0],', "not a complete JSON document", Malformed),
         # tracers
         (
             b"0,1,1,2\n" + b"".join(b"%d,%d,1,2\n" % (at, at) for at in range(3000)),
             "3,001 rows for 3,000 tokens of 3,000 layers: most",
+            Malformed,
         ),
-        (b"0,0,1,2\n2000000000,0,1,2\n", "token 1 is missing after 0"),
-        (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, expected 4"),
-        (b"1,2,3,4\n2,1,x,5\n3,1,2,3\n", "line 2: id0 is 'x'"),
+        (b"0,0,1,2\n2000000000,0,1,2\n", "token 1 is missing after 0", Malformed),
+        (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, expected 4", Malformed),
+        (b"1,2,3,4\n2,1,x,5\n3,1,2,3\n", "line 2: id0 is 'x'", Malformed),
         (
             b"phase,token,layer,rank,expert\nprefill,0,1,0,3\nlater,0,1,0,3\nprefill,1,1,0,3\n",
             "line 3: phase is 'later'",
+            Malformed,
         ),
-        (b"phase,token,layer,rank,expert\nprefill,0,1,0,3\nprefill,2,1,0,3\n", "token 1 is missing after 0"),
+        (b"phase,token,layer,rank,expert\nprefill,0,1,0,3\nprefill,2,1,0,3\n", "token 1 is missing after 0", Malformed),
         (
             b"phase,token,layer,rank,expert\nprefill,0,1,0,3\nprefill,1,1,0,3\nprefill,1,1,1,4\n",
             "token 1 has 2 experts",
+            Malformed,
         ),
         # steps of layers
-        (b'[{"0":null}]', "no layer of any step has routing"),
-        (b'[{"1":[[1,2]]},3]', "step 1 is 3; expected an object of layers"),
-        (b'[{"1":[[1,2]],"x":null}]', "step 0 has layer 'x'"),
-        (b'[{"1":[[1,2],[3]]}]', r"step 0, layer 1: tokens of 1 and 2 experts \(mixed top-k\)"),
-        (b'[{"1":[[1,2]]},{"1":[[1]]}]', r"step 1, layer 1: tokens of 2 and 1 experts \(mixed top-k\)"),
-        (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1: tokens"),
-        (b'[{"1":[[1,true]]}]', r"expected whole numbers 0 to 32767"),
-        (b'[{"1":[[1,-2]]}]', r"expected whole numbers 0 to 32767"),
-        (b'[{"1":[[1,2]]},{"1":7}]', "expected a list of expert ids for each token"),
-        (b'[{"1":[[1,2]]}', "not a complete JSON document"),
+        (b'[{"0":null}]', "no layer of any step has routing", Malformed),
+        (b'[{"1":[[1,2]]},3]', "step 1 is 3; expected an object of layers", Malformed),
+        (b'[{"1":[[1,2]],"x":null}]', "step 0 has layer 'x'", Malformed),
+        (b'[{"1":[[1,2],[3]]}]', r"step 0, layer 1: tokens of 1 and 2 experts \(mixed top-k\)", Malformed),
+        (b'[{"1":[[1,2]]},{"1":[[1]]}]', r"step 1, layer 1: tokens of 2 and 1 experts \(mixed top-k\)", Malformed),
+        (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1: tokens", Malformed),
+        (b'[{"1":[[1,true]]}]', r"expected whole numbers 0 to 32767", Malformed),
+        (b'[{"1":[[1,-2]]}]', r"expected whole numbers 0 to 32767", Malformed),
+        (b'[{"1":[[1,2]]},{"1":7}]', "expected a list of expert ids for each token", Malformed),
+        (b'[{"1":[[1,2]]}', "not a complete JSON document", Malformed),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
-    with refused(BadInput, "recording", match=found):
+def test_files_that_cannot_be_used(tmp_path: Path, content: bytes, found: str, kind: type[BadInput]) -> None:
+    with refused(kind, "recording", match=found):
         read(tmp_path, content)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Malformed
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
@@ -36,65 +36,52 @@ def vllm_text() -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "found", "kind"),
     [
         (
             json.dumps(vllm_021(made()) | {"usage": {"prompt_tokens": 8, "completion_tokens": 6}}).encode(),
-            "7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6",
+            "7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and ",
+            Malformed,
         ),
-        (
-            lines([vllm(made()), vllm(made(k=2))]),
-            r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1",
-        ),
-        (lines([vllm(made()), vllm_021(made())]), r"one has only the routed layers, as vLLM 0\.21 writes them"),
-        (choice(None), "routed_experts is null: the server was started without the flag"),
-        (
-            json.dumps({"choices": [{"text": "words"}]}).encode(),
-            "routed_experts is not there: the server was started wi",
-        ),
-        (
-            json.dumps({"meta_info": {"prompt_tokens": 3}}).encode(),
-            "not there: the server was started without the flag",
-        ),
-        (choice("k05VTVBZ"), r"line 1: routed_experts: not a .npy file"),
-        (choice("k05VTVB"), "base64 of 7 letters, not a multiple of 4: it is cut off"),
-        (choice("????"), "not valid base64"),
-        (choice("AAAA-AAAAAAA"), "not valid base64"),
-        (
-            choice({"data": "AAAA", "shape": [1, 1], "dtype": "uint8"}),
-            r"shape is \[1, 1\]; \[tokens, layers, k\] of 3 ids",
-        ),
-        (choice({"data": "AAAA", "shape": [9, 9, 9], "dtype": "uint8"}), r"shape is \[9, 9, 9\]"),
-        (choice({"data": "AAAA", "shape": [1, 1, 3], "dtype": "object"}), "is of dtype 'object'; one of int32, "),
-        (choice({"data": "AAAAAA==", "dtype": "int32"}), "SGLang sends neither layers nor top-k"),
-        (choice({"data": "AAA=", "dtype": "int32"}), "has 2 bytes, which are not a whole number of int32"),
-        (choice({"data": "////fw==", "dtype": "int32"}), r"expert 2,147,483,647; expected at most 32,767|no .* int32"),
-        (choice({"data": "////fw==", "shape": [1, 1, 1]}), "expert 2,147,483,647; expected at most 32,767"),
-        (choice({"data": "#" + "9" * 5000}), "not valid base64|cut off"),
-        (b'{"prompt_routed_experts": 7}', "prompt_routed_experts is 7; expected lists of expert ids"),
-        (b'{"prompt_routed_experts": [[[1]]], "choices": [{"routed_experts": "a"}]}', "expected lists of expert ids"),
-        (choice(7), "routed_experts is 7; expected base64 or lists of expert ids"),
-        (choice([[1, 2]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
-        (choice([[[1.5, 2]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
-        (choice([[[1, 99999]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
-        (choice([[[1, 2]], [[1]]]), r"1 or 2 experts \(mixed top-k\)"),
-        (b'{"choices": [3]}', "choice 0 is 3; expected an object"),
-        (b'{"choices": [{"routed_experts": "', "not a complete JSON document"),
-        (b'{"response": {"body": null}, "choices": 1}', "the batch output has no response.body"),
-        (b'[{"choices": 1}, 3]', "not there|expected a response"),
-        (
-            vllm_text().replace('"usage": {', '"usage": {"prompt_tokens": 4, '),
-            "line 1: key 'prompt_tokens' occurs twice",
-        ),
-        (vllm_text().replace('"choices": [', '"choices": [], "choices": ['), "line 1: key 'choices' occurs twice"),
+        (lines([vllm(made()), vllm(made(k=2))]), r"2 experts per token \(mixed top-k\), but 3 in responses.", Conflict),
+        (lines([vllm(made()), vllm_021(made())]), r"one has only the routed layers, as vLLM 0\.21 writes th", Conflict),
+        (choice(None), "routed_experts is null: the server was started without the flag", Malformed),
+        (json.dumps({"choices": [{"text": "words"}]}).encode(), "routed_experts is not there: the server w", Malformed),
+        (json.dumps({"meta_info": {"prompt_tokens": 3}}).encode(), "not there: the server was started with", Malformed),
+        (choice("k05VTVBZ"), r"line 1: routed_experts: not a .npy file", Malformed),
+        (choice("k05VTVB"), "base64 of 7 letters, not a multiple of 4: it is cut off", Malformed),
+        (choice("????"), "not valid base64", Malformed),
+        (choice("AAAA-AAAAAAA"), "not valid base64", Malformed),
+        (choice({"data": "AAAA", "shape": [1, 1], "dtype": "uint8"}), r"shape is \[1, 1\]; \[tokens, layer", Malformed),
+        (choice({"data": "AAAA", "shape": [9, 9, 9], "dtype": "uint8"}), r"shape is \[9, 9, 9\]", Malformed),
+        (choice({"data": "AAAA", "shape": [1, 1, 3], "dtype": "object"}), "is of dtype 'object'; one of in", Malformed),
+        (choice({"data": "AAAAAA==", "dtype": "int32"}), "SGLang sends neither layers nor top-k", Incomplete),
+        (choice({"data": "AAA=", "dtype": "int32"}), "has 2 bytes, which are not a whole number of int32", Malformed),
+        (choice({"data": "////fw==", "dtype": "int32"}), r"expert 2,147,483,647; expected at most 32,767", Malformed),
+        (choice({"data": "////fw==", "shape": [1, 1, 1]}), "expert 2,147,483,647; expected at most 32,767", Malformed),
+        (choice({"data": "#" + "9" * 5000}), "not valid base64|cut off", Malformed),
+        (b'{"prompt_routed_experts": 7}', "prompt_routed_experts is 7; expected lists of expert ids", Malformed),
+        (b'{"prompt_routed_experts": [[[1]]], "choices": [{"routed_experts": "a"}]}', "expected lists of e", Malformed),
+        (choice(7), "routed_experts is 7; expected base64 or lists of expert ids", Malformed),
+        (choice([[1, 2]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids", Malformed),
+        (choice([[[1.5, 2]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids", Malformed),
+        (choice([[[1, 99999]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids", Malformed),
+        (choice([[[1, 2]], [[1]]]), r"1 or 2 experts \(mixed top-k\)", Malformed),
+        (b'{"choices": [3]}', "choice 0 is 3; expected an object", Malformed),
+        (b'{"choices": [{"routed_experts": "', "not a complete JSON document", Malformed),
+        (b'{"response": {"body": null}, "choices": 1}', "the batch output has no response.body", Malformed),
+        (b'[{"choices": 1}, 3]', "not there|expected a response", Malformed),
+        (vllm_text().replace('"usage": {', '"usage": {"prompt_tokens": 4, '), "line 1: key 'prompt_tokens'", Malformed),
+        (vllm_text().replace('"choices": [', '"choices": [], "choices": ['), "line 1: key 'choices' occurs", Malformed),
         (
             vllm_text().replace('"routed_experts"', '"routed_experts": "AAAA", "routed_experts"') + "\n" + vllm_text(),
-            "line 1: key 'routed_experts' occurs twice; expected each key once",
+            "line 1: key 'routed_experts' occurs twice; expected e",
+            Malformed,
         ),
     ],
 )
-def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes | str, found: str) -> None:
-    with refused(BadInput, match=found):
+def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes | str, found: str, kind: type[BadInput]) -> None:
+    with refused(kind, match=found):
         read(tmp_path, content.encode() if isinstance(content, str) else content)
 
 

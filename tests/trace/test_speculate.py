@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, OutOfRange, UnknownName
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.load import load_trace
@@ -136,20 +136,20 @@ def test_as_many_are_accepted_as_should_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trace", "options", "found"),
+    ("trace", "options", "found", "kind"),
     [
-        (TEXT, {"draft": -1}, "draft -1 tokens; expected 0 to 64"),
-        (TEXT, {"draft": 65}, "draft 65 tokens"),
-        (TEXT, {"draft": 1, "accept": 1.5}, "accept 1.5; expected a probability, 0 to 1"),
-        (TEXT, {"draft": 1, "accept": float("nan")}, "accept nan"),
-        (TEXT, {"draft": 1, "seed": -1}, "seed -1; expected at least 0"),
-        (TEXT, {"draft": 1, "rejected": "best"}, "'best'; known: next, random"),
-        (trace_of((0, [1, 2]), n_tokens=[2], name="p"), {"draft": 1}, "p: no two decode steps of one token in a row"),
-        (trace_of(), {"draft": 1}, "trace: no routed calls in it"),
+        (TEXT, {"draft": -1}, "draft -1 tokens; expected 0 to 64", OutOfRange),
+        (TEXT, {"draft": 65}, "draft 65 tokens", OutOfRange),
+        (TEXT, {"draft": 1, "accept": 1.5}, "accept 1.5; expected a probability, 0 to 1", OutOfRange),
+        (TEXT, {"draft": 1, "accept": float("nan")}, "accept nan", OutOfRange),
+        (TEXT, {"draft": 1, "seed": -1}, "seed -1; expected at least 0", OutOfRange),
+        (TEXT, {"draft": 1, "rejected": "best"}, "'best'; known: next, random", UnknownName),
+        (trace_of((0, [1, 2]), n_tokens=[2], name="p"), {"draft": 1}, "p: no two decode steps of one toke", Incomplete),
+        (trace_of(), {"draft": 1}, "trace: no routed calls in it", Incomplete),
     ],
 )
-def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         speculate(trace, **options)  # type: ignore[arg-type]
 
 

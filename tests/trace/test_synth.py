@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, TooLarge, UnknownName
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.workload import prepare
@@ -74,42 +74,42 @@ def test_the_others_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "found", "kind"),
     [
-        ({}, "give one of a hit curve, a trace to imitate and a null model"),
-        ({"curve": {8: 0.4}, "like": TRACE}, "give one of"),
-        ({"curve": {8: 0.4}, "null": "uniform"}, "give one of"),
-        ({"like": TRACE, "curve": (None, 9)}, "tokens of the curve without a curve"),
-        ({"like": TRACE, "null": "uniform", "shape": SHAPE}, "a null model of a trace has the trace's experts"),
-        ({"like": TRACE, "null": "uniform", "tokens": 9}, "a null model of a trace has that trace's tokens"),
-        ({"like": TRACE, "null": "shuffled", "prompt": 9}, "a null model of a trace has that trace's tokens"),
-        ({"like": TRACE, "null": "odd"}, "unknown null model 'odd'; known: shuffled, uniform"),
-        ({"null": "odd", "shape": SHAPE, "tokens": 9}, "unknown null model 'odd'"),
-        ({"null": "shuffled", "shape": SHAPE, "tokens": 9}, "give the trace to imitate"),
-        ({"null": "uniform", "tokens": 9}, "layers, experts and top-k are unknown; give them, or a model"),
-        ({"null": "uniform", "shape": SHAPE}, "the number of tokens is unknown"),
-        ({"null": "uniform", "shape": SHAPE, "tokens": 0}, "0 tokens after a prompt of 0"),
-        ({"null": "uniform", "shape": SHAPE, "tokens": 9, "seed": -1}, "seed -1"),
-        ({"null": "uniform", "like": TRACE, "seed": -1}, "seed -1"),
+        ({}, "give one of a hit curve, a trace to imitate and a null model", Conflict),
+        ({"curve": {8: 0.4}, "like": TRACE}, "give one of", Conflict),
+        ({"curve": {8: 0.4}, "null": "uniform"}, "give one of", Conflict),
+        ({"like": TRACE, "curve": (None, 9)}, "tokens of the curve without a curve", Incomplete),
+        ({"like": TRACE, "null": "uniform", "shape": SHAPE}, "a null model of a trace has the trace's exper", Conflict),
+        ({"like": TRACE, "null": "uniform", "tokens": 9}, "a null model of a trace has that trace's tokens", Conflict),
+        ({"like": TRACE, "null": "shuffled", "prompt": 9}, "a null model of a trace has that trace's tokens", Conflict),
+        ({"like": TRACE, "null": "odd"}, "unknown null model 'odd'; known: shuffled, uniform", UnknownName),
+        ({"null": "odd", "shape": SHAPE, "tokens": 9}, "unknown null model 'odd'", UnknownName),
+        ({"null": "shuffled", "shape": SHAPE, "tokens": 9}, "give the trace to imitate", Incomplete),
+        ({"null": "uniform", "tokens": 9}, "layers, experts and top-k are unknown; give them, or a model", Incomplete),
+        ({"null": "uniform", "shape": SHAPE}, "the number of tokens is unknown", Incomplete),
+        ({"null": "uniform", "shape": SHAPE, "tokens": 0}, "0 tokens after a prompt of 0", OutOfRange),
+        ({"null": "uniform", "shape": SHAPE, "tokens": 9, "seed": -1}, "seed -1", OutOfRange),
+        ({"null": "uniform", "like": TRACE, "seed": -1}, "seed -1", OutOfRange),
     ],
 )
-def test_refusals(options: dict[str, Any], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(options: dict[str, Any], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         synthesize(**options)
 
 
 @pytest.mark.parametrize(
-    ("n_experts", "top_k", "found"),
+    ("n_experts", "top_k", "found", "kind"),
     [
-        ({}, 1, "0 layers; expected 1 to 32768"),
-        ({40_000: 4}, 1, "1 layers"),
-        ({0: 4, 1: 0}, 1, "0 experts; expected 1 to 32768"),
-        (dict.fromkeys(range(129), 32768), 1, "129 layers of 4,227,072 experts together; expected at most 4,194,304"),
-        ({0: 40_000}, 1, "40000 experts"),
-        ({0: 8, 1: 4}, 5, "top-k 5 of 4 experts; expected 1 to 4"),
-        ({0: 8}, 0, "top-k 0 of 8 experts"),
+        ({}, 1, "0 layers; expected 1 to 32768", OutOfRange),
+        ({40_000: 4}, 1, "1 layers", OutOfRange),
+        ({0: 4, 1: 0}, 1, "0 experts; expected 1 to 32768", OutOfRange),
+        (dict.fromkeys(range(129), 32768), 1, "129 layers of 4,227,072 experts together; expected at most 4", TooLarge),
+        ({0: 40_000}, 1, "40000 experts", OutOfRange),
+        ({0: 8, 1: 4}, 5, "top-k 5 of 4 experts; expected 1 to 4", OutOfRange),
+        ({0: 8}, 0, "top-k 0 of 8 experts", OutOfRange),
     ],
 )
-def test_shapes_that_cannot_be(n_experts: dict[int, int], top_k: int, found: str) -> None:
-    with refused(BadInput, found):
+def test_shapes_that_cannot_be(n_experts: dict[int, int], top_k: int, found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         Shape("m", n_experts, top_k)

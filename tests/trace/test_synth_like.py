@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, OutOfRange
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -163,15 +163,15 @@ def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trace", "options", "found"),
+    ("trace", "options", "found", "kind"),
     [
-        (trace_of(), {}, "trace: has no top-k that all tokens share; cut it with --topk first"),
-        (trace_of((0, [1, 2]), (0, [1]), name="t"), {}, "t: has no top-k"),
-        (trace_of((0, [1, 2]), (0, [1, 2]), (1, [1, 2]), top_k=2), {}, "layer 1 has no two tokens in a row"),
-        (trace_of((0, [1]), (0, [2]), top_k=1), {"tokens": 0}, "0 tokens after a prompt of 0"),
-        (trace_of((0, [1]), (0, [2]), top_k=1), {"seed": -2}, "seed -2"),
+        (trace_of(), {}, "trace: has no top-k that all tokens share; cut it with --topk first", Incomplete),
+        (trace_of((0, [1, 2]), (0, [1]), name="t"), {}, "t: has no top-k", Incomplete),
+        (trace_of((0, [1, 2]), (0, [1, 2]), (1, [1, 2]), top_k=2), {}, "layer 1 has no two tokens in a ro", Incomplete),
+        (trace_of((0, [1]), (0, [2]), top_k=1), {"tokens": 0}, "0 tokens after a prompt of 0", OutOfRange),
+        (trace_of((0, [1]), (0, [2]), top_k=1), {"seed": -2}, "seed -2", OutOfRange),
     ],
 )
-def test_refusals(trace: RoutingTrace, options: dict[str, int], found: str) -> None:
-    with refused(BadInput, found):
+def test_refusals(trace: RoutingTrace, options: dict[str, int], found: str, kind: type[BadInput]) -> None:
+    with refused(kind, found):
         alike(trace, **options)
