@@ -121,6 +121,11 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
         (b'{"trace": [[1,3,0],[2,1,1]]}', r"record 1 is \[2, 1, 1\], which names an expert twice", Malformed),
         (b'{"trace": [[1,3,0],[2,1,99999]]}', "expected whole numbers 0 to 32767", Malformed),
         (b'{"trace": [[1,3,0],[2,1,true]]}', "expected whole numbers 0 to 32767", Malformed),
+        (
+            b'{"entries": [1,3,0], "trace": []}',
+            "holds no records; expected lists of a layer and its experts",
+            Malformed,
+        ),
         (b'{"trace": [[1,3,0],7]}', "records of 0 and 2 experts", Malformed),
         (b'{"trace": [[1,3,0],', "not a complete JSON document", Malformed),
         # tracers

@@ -76,6 +76,7 @@ def test_n_tokens_column(path: Path) -> None:
     trace = plain_csv.read(path)
     np.testing.assert_array_equal(trace.n_tokens, [2])
     assert trace.top_k == 2
+    assert not any("are assumed to hold several tokens" in note for note in trace.notes)
 
 
 @pytest.mark.parametrize(

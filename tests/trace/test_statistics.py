@@ -86,6 +86,7 @@ def test_skew_by_hand() -> None:
     assert top_decile_share(np.zeros(4, dtype=np.int64)) == 0.0
     assert normalised_entropy(np.array([3, 3, 3, 3])) == pytest.approx(1.0)
     assert normalised_entropy(np.array([3, 0, 0, 0])) == 0.0
+    assert normalised_entropy(np.array([3])) == normalised_entropy(np.zeros(4, np.int64)) == 1.0
     assert normalised_entropy(np.array([2, 2, 0, 0])) == pytest.approx(0.5)
 
 
