@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import struct
 import sys
 import zipfile
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
 
 Ids = NDArray[np.int64]
@@ -48,6 +51,23 @@ class Made:
 def made(seed: int = 0, *, prompt: int = 7, generated: int = 6, layers: int = 3, experts: int = 12, k: int = 3) -> Made:
     draws = np.random.default_rng(seed).random((prompt + generated - 1, layers, experts))
     return Made(np.argsort(draws, axis=2)[:, :, :k], prompt)
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (self.command,)
+
+
+def read(folder: Path, content: bytes | str, *, lenient: bool = False, **hints: Any) -> RoutingTrace:
+    """The trace of a file of this content, whose name says nothing."""
+    path = folder / "recording"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return load_trace(path, lenient=lenient, hints=Hints(**hints))
 
 
 def npy(array: NDArray[Any]) -> bytes:

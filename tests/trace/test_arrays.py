@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,8 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, UnknownName
-from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.requests import Hints
 from tests.support import refused
-from tests.trace.recordings import calls, expected, made, npy, npz, safetensors
-
-
-def read(tmp_path: Path, content: bytes, **hints: Any) -> Any:
-    path = tmp_path / "routing.npy"
-    path.write_bytes(content)
-    return load_trace(path, hints=Hints(**hints))
+from tests.trace.recordings import Evil, calls, expected, made, npy, npz, read, safetensors
 
 
 def test_weights_follow_the_experts(tmp_path: Path) -> None:
@@ -91,14 +82,6 @@ def test_arrays_that_cannot_be_used(
 ) -> None:
     with refused(kind, match=found):
         read(tmp_path, content, **hints)
-
-
-class Evil:
-    def __init__(self, command: str) -> None:
-        self.command = command
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (self.command,)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -12,17 +12,9 @@ from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
-from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.routing import RoutingTrace
 from tests.support import refused
 from tests.trace import recordings
-from tests.trace.recordings import Made, calls, expected, made
-
-
-def read(tmp_path: Path, content: bytes, *, lenient: bool = False) -> RoutingTrace:
-    path = tmp_path / "recording"
-    path.write_bytes(content)
-    return load_trace(path, lenient=lenient)
+from tests.trace.recordings import Made, calls, expected, made, read
 
 
 def named(tmp_path: Path, content: bytes) -> str:

@@ -12,19 +12,11 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.trace.arrays import npy_array
-from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.served_json import from_base64
 from tests.support import refused
-from tests.trace.recordings import calls, expected, lines, made, npy, vllm, vllm_021
+from tests.trace.recordings import calls, expected, lines, made, npy, read, vllm, vllm_021
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 6}
-
-
-def read(tmp_path: Path, content: bytes, **options: Any) -> Any:
-    path = tmp_path / "responses.jsonl"
-    path.write_bytes(content)
-    return load_trace(path, **options)
 
 
 def choice(routing: Any) -> bytes:
@@ -43,7 +35,11 @@ def vllm_text() -> str:
             "7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and ",
             Malformed,
         ),
-        (lines([vllm(made()), vllm(made(k=2))]), r"2 experts per token \(mixed top-k\), but 3 in responses.", Conflict),
+        (
+            lines([vllm(made()), vllm(made(k=2))]),
+            r"2 experts per token \(mixed top-k\), but 3 in recording: line 1",
+            Conflict,
+        ),
         (lines([vllm(made()), vllm_021(made())]), r"one has only the routed layers, as vLLM 0\.21 writes th", Conflict),
         (choice(None), "routed_experts is null: the server was started without the flag", Malformed),
         (json.dumps({"choices": [{"text": "words"}]}).encode(), "routed_experts is not there: the server w", Malformed),
@@ -82,7 +78,7 @@ def vllm_text() -> str:
 )
 def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes | str, found: str, kind: type[BadInput]) -> None:
     with refused(kind, match=found):
-        read(tmp_path, content.encode() if isinstance(content, str) else content)
+        read(tmp_path, content)
 
 
 def test_lines_without_routing_are_skipped_if_lenient(tmp_path: Path) -> None:
@@ -101,7 +97,7 @@ def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
     with pytest.raises(Malformed, match=r"neither usage.prompt_tokens nor prompt_token_ids .* --prompt-tokens"):
         read(tmp_path, json.dumps(document).encode())
     for known in (document | {"prompt_token_ids": [1] * 7}, document):
-        trace = read(tmp_path, json.dumps(known).encode(), hints=Hints(prompt_tokens=7))
+        trace = read(tmp_path, json.dumps(known).encode(), prompt_tokens=7)
         assert calls(trace) == expected([made()])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import struct
 import zipfile
@@ -20,13 +19,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.sglang_pt import read_ranks
 from flashmoe_sim.trace.source import Archive
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
-from tests.trace.recordings import Pickled, calls, expected, made, recorder, torch_zip
-
-
-def read(tmp_path: Path, content: bytes) -> Any:
-    path = tmp_path / "expert_distribution_recorder_1_0.pt"
-    path.write_bytes(content)
-    return load_trace(path)
+from tests.trace.recordings import Evil, Pickled, calls, expected, made, read, recorder, torch_zip
 
 
 def loaded(content: bytes) -> Any:
@@ -112,16 +105,6 @@ def test_mixed_top_k(tmp_path: Path) -> None:
     document["records"][0]["topk_ids_of_layer"][1, 2, 2] = -1
     with pytest.raises(Malformed, match=r"pass 0, layer 1: a token has fewer than 3 experts \(mixed top-k\)"):
         read(tmp_path, torch_zip(document))
-
-
-class Evil:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, command: str) -> None:
-        self.command = command
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (self.command,)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
