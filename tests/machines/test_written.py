@@ -83,6 +83,7 @@ def test_a_preset_may_have_a_system() -> None:
         ("m2-ultra-192 + DDR4", "m2-ultra and ddr4: a chip has its own memory; leave ddr4 out", Conflict),
         ("epyc-9355 + 512GB DDR4", "epyc-9355 and ddr4: this CPU takes ddr5; leave ddr4 out", Conflict),
         ("ryzen-5600 + 64GB DDR5", "ryzen-5600 and ddr5: this CPU takes ddr4; leave ddr5 out", Conflict),
+        ("rtx-4090 + macos", "rtx-4090 + macos: only Apple's chips run macos; give linux or windows, or le", Conflict),
         ("m5-max-128 + windows", "m5-max-128 + windows: this chip runs macos; leave windows out", Conflict),
         ("m2-ulta-192", "unknown machine 'm2-ulta-192'; did you mean 'm2-ultra-192' or 'm2-ultra-128' or", UnknownName),
         ("RTX 4091 + 64GB", "unknown part 'RTX 4091'; did you mean 'rtx-4090' or", UnknownName),
