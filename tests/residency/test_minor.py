@@ -131,6 +131,15 @@ def test_a_sweep_gives_it_to_each_policy_that_has_none() -> None:
     assert table["policy"].to_list() == ["lru:minor=drop@4", "lfu:minor=drop@2", "static"]
 
 
+def test_it_is_said_that_the_text_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "requests-64 --bank 16 --contract atomic --minor drop@4"
+    shown = " ".join(printed_by(capsys, "replay", *words.split(), quiet=False).split())
+    assert "of minor experts 22,828" in shown
+    assert "minor experts that miss: neither read nor computed; what that does to the text is not known" in shown
+    shown = " ".join(printed_by(capsys, "sweep", *words.split(), quiet=False).split())
+    assert "minor: cheaper misses, and what they do to the text is not known" in shown
+
+
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
