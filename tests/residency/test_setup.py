@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,11 +98,22 @@ def test_fixed_slots_for_experts_of_two_sizes(contract: str) -> None:
 
 
 def test_a_trace_of_another_model() -> None:
-    with pytest.raises(Conflict, match=r"routes layer 1, but toy has MoE layers 0\.\.0"):
-        prepare(TRACE, geometry_of({0: 10}, 4))
-    with pytest.raises(Conflict, match="layer 1 asks for expert 3, but toy has 3 experts there"):
-        prepare(TRACE, geometry_of({0: 10, 1: 10}, 3))
-    assert prepare(TRACE, geometry_of({0: 10, 1: 10, 2: 10}, 64)).n_experts == (64, 64)
+    sizes, narrow = {0: 10, 1: 10}, replace(geometry_of({0: 10, 1: 10}, 4), top_k=3)
+    for trace, model, says in (
+        (TRACE, geometry_of({0: 10}, 4), "routes layer 1, but toy has MoE layers 0..0"),
+        (TRACE, geometry_of(sizes, 3), "layer 1 asks for expert 3, but toy has 3 experts there"),
+        (TRACE.with_(top_k=4), narrow, "uses 4 experts a token, but toy routes at most 3"),
+    ):
+        with refused(Conflict, says):
+            prepare(trace, model)
+    assert prepare(TRACE.with_(top_k=3), narrow).geometry == narrow
+    assert prepare(TRACE, geometry_of({**sizes, 2: 10}, 64)).n_experts == (64, 64)
+
+
+def test_the_time_that_decisions_take() -> None:
+    """Of the policy and the predictor, in a routed call."""
+    setup = Setup(Bank(slots=4), parse_policy("lru:cost_us=3"), prefetch=parse_prefetcher("temporal:cost_us=0.5"))
+    assert setup.decide_s == pytest.approx(3.5e-6)
 
 
 def test_calls_without_tokens_ask_for_no_expert_of_their_neighbours() -> None:
