@@ -42,7 +42,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def write(path: Path, rows: Sequence[Row], columns: Iterable[str]) -> None:
     """Keep the rows of a table."""
-    polars.DataFrame(rows).select(columns).write_csv(path)
+    polars.DataFrame(rows).select(*columns).write_csv(path)
 
 
 def markdown(faults: Sequence[Row], doors: Sequence[Row]) -> str:
