@@ -184,7 +184,7 @@ def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most
 
 def _raw(path: Path, how: Reading) -> AbstractContextManager[IO[bytes]]:
     if how.pipe is None:
-        return path.open("rb", buffering=1 << 20)  # a line of a response takes many of the usual 8 KiB
+        return path.open("rb", buffering=1 << 17)  # a line of a response takes many of the usual 8 KiB
     how.pipe.seek(0)
     return nullcontext(how.pipe)
 

@@ -69,6 +69,9 @@ def test_every_entry_is_used() -> None:
     """By its name or its table's, in a line of the program, or of the reports if it is of builds of the past."""
     constants = [node for node in nodes("flashmoe_sim", "native_bridge", "reports") if isinstance(node, ast.Constant)]
     named = {str(node.value).rstrip(".") for node in constants}
+    for engine in (ROOT / "flashmoe_sim" / "systems" / "engines").glob("*.toml"):
+        for declared in tomllib.loads(engine.read_text("utf-8")).get("systems", {}).values():
+            named |= {*declared.get("costs", {}).values()}
     assert [name for name in ENTRIES if not named & {name, *_tables(name)}] == []
 
 
