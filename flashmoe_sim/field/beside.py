@@ -21,7 +21,7 @@ class Beside:
     """A measured decode speed beside the predicted one, in tokens a second.
 
     below: the share of the predicted draws that are slower than the measured speed. causes: of a speed outside the 90%
-    interval, the likeliest first. why_not: why there is no prediction, or nothing to compare.
+    interval, the likeliest first. why_not: why there is no prediction or no comparison.
     """
 
     row: FieldRow

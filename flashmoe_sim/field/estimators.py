@@ -15,7 +15,7 @@ from flashmoe_sim.machines.belief import published_times
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part
 
-DEEPEST = 8192  # tokens in the context; of more, other estimators cannot be told
+DEEPEST = 8192  # tokens in the context; other estimators cannot be told of more
 Question: TypeAlias = dict[str, Any]
 
 

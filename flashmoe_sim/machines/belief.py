@@ -133,8 +133,7 @@ def error_loads(machine: Machine, whose: Whose | None, *, prompt: bool = False) 
     if whose is None or (not prompt and machine.anchors is not None and whose.system in FITTED):
         return {}
     known, of = errors(), "prompt " if prompt else ""
-    name = FITTED[-1] if whose.system in FITTED else whose.system
-    sd: float = known["prompts"]["sd"] if prompt else known["sd"].get(name, known["sd"][ANY])
+    sd: float = known["prompts"]["sd"] if prompt else known["sd"].get(whose.system, known["sd"][ANY])
     return {f"{of}{name}": sd * math.sqrt(share) for name, share in shares(whose, known["shares"]).items()}
 
 

@@ -164,7 +164,7 @@ class Ds4(System, program="ds4"):
         return Plan(setup, UploadedBeside(), machine, direct_io=True)
 
     def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
-        """Of CUDA the costs but that of a Mac's copies, which reads with pread into slots that the GPU sees."""
+        """On CUDA reads, attention and layers; on a Mac copies: it reads with pread into slots that the GPU sees."""
         tuned = machine.unified and machine.gpu_compute == TUNED_COMPUTE
         of_cuda = (READ, ATTENTION) if tuned else (READ, ATTENTION, LAYER)
         paths = {METAL: ("memory.copy_gb_s",), CUDA: of_cuda}.get(machine.api, (ATTENTION,))

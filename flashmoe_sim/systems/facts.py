@@ -652,7 +652,7 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
 
 
 def _check(where: str, key: str, value: Any, kind: str) -> None:
-    """Raise BadInput for a value of another kind, by its name in EXPECTED; of other kinds nothing is asked."""
+    """Raise BadInput unless a value is of its kind, a key of EXPECTED; values of other kinds are not checked."""
     fits = type(value).__name__ in {"float": ("float", "int")}.get(kind, (kind,))
     outer, _, inner = kind.removesuffix("]").removesuffix(", ...").partition("[")
     if inner:

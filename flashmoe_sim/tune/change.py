@@ -55,7 +55,7 @@ class Changed:
 
     @property
     def memory(self) -> str:
-        """The memory of another size, as `GiB of RAM instead of 32`; empty if it is no change of a size."""
+        """The changed memory, such as `GiB of RAM instead of 32`; empty if something else changed."""
         size, _, rest = self.change.partition(" ")
         return rest if size.isdecimal() else ""
 
@@ -74,7 +74,7 @@ class Changed:
 def at_own_size(
     workload: Workload, case: Case, system: System, *, prompt_tokens: int = 0, replays: Replays | None = None
 ) -> Compared:
-    """A system at its given size, or else at that of its own rule, without its interval; if it cannot run, why."""
+    """A system at its given size, or at the one its own rule chooses, without an interval; if it cannot run, why."""
     try:
         sized = system.sized(case)
     except BadInput as error:

@@ -35,7 +35,7 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 # times: how many times as fast as its parts say a system is, by those who measured it; each who did counts once; all:
 # of any other, as the median of these.
 # sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other,
-# as of one system of these.
+# for which each of these counts once; "": of a replay without a system.
 # shares: of its square, what all engines on a machine, all settings of a program, and all of a model have in common.
 # prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were answered, and the share of them in the intervals that are printed, and in those that are
@@ -176,7 +176,7 @@ def _spread(rows: Sequence[_Row]) -> dict[str, float]:
     every = np.sum([*each.values()], axis=0)
     pooled = every * POOLED / sum(weight.values())
     found = {ANY: _middle_spread(np.sum([each[name] / weight[name] for name in each], axis=0))}
-    found |= {name: _middle_spread(every) for name in FITTED if name in SYSTEMS}
+    found |= dict.fromkeys(FITTED, _middle_spread(every))
     return found | {name: _middle_spread(_likelihood(of[name], counts) + pooled) for name in each}
 
 
@@ -281,7 +281,8 @@ def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, checked: Ma
     lines = [HEAD]
     for table, values in (("times", found.times), ("sd", found.sd)):
         lines += [f"[{table}]"]
-        lines += [f'"{name}" = {one:.2f}' if " " in name else f"{name} = {one:.2f}" for name, one in values.items()]
+        quoted = {name: name if name and " " not in name else f'"{name}"' for name in values}
+        lines += [f"{quoted[name]} = {one:.2f}" for name, one in values.items()]
         lines += [""]
     lines += ["[shares]", *(f"{name} = {share:.2f}" for name, share in found.shares.items())]
     lines += ["", "[prompts]", f"sd = {prompt_sd:.2f}"]
