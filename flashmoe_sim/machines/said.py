@@ -276,7 +276,7 @@ def _beside_a_laptop_cpu(parts: list[str], *, desktop: bool) -> list[str]:
 
 def _without_kind(parts: list[str]) -> list[str]:
     """The parts without `LPDDR5X`, which says nothing beside a chip that has its own memory."""
-    bare = [" ".join((_KIND_ALONE if is_part(piece) else _KIND_OF_A_CHIP).sub("", piece).split()) for piece in parts]
+    bare = [" ".join(_KIND_ALONE.sub("", piece).split()) for piece in parts]
     beside = any(is_part(piece) and kind_of(piece) == "chip" for piece in bare)
     return [piece for piece in bare if piece] if beside else parts
 
