@@ -6,7 +6,7 @@ from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,15 @@ from flashmoe_sim.trace.step_numbers import StepNumbers
 OPTIONAL = {"slot": "slots", "weight": "weights", "sequence": "sequence", "step": "step"}
 
 
+class ParsedCalls(NamedTuple):
+    """Calls as the kernels write them: a table (i64 [calls, COLUMNS]) and the references."""
+
+    table: NDArray[np.int64]
+    expert: NDArray[np.int16]
+    slot: NDArray[np.int16]
+    weight: NDArray[np.float32] | None
+
+
 class Collector:
     """Collects the output of the kernels."""
 
@@ -36,15 +45,9 @@ class Collector:
         self._steps = StepNumbers(path)
         self._least_used, self._most_used = 2**31, 0
 
-    def add(
-        self,
-        table: NDArray[np.int64],
-        *,
-        expert: NDArray[np.int16],
-        slot: NDArray[np.int16],
-        weight: NDArray[np.float32] | None,
-    ) -> None:
-        """Copy a table of calls (i64 [calls, COLUMNS]) and its references."""
+    def add(self, calls: ParsedCalls) -> None:
+        """Copy what the kernels made."""
+        table, expert, slot, weight = calls
         if not len(table):
             return
         keys, used, tokens = table[:, kernels.KEYS], table[:, kernels.N_EXPERT_USED], table[:, kernels.N_TOKENS]

@@ -18,9 +18,10 @@ orjson, at a tenth of the speed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import Malformed, Unusable
 from flashmoe_sim.io.files import BOM
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
-from flashmoe_sim.trace._json_columns import Collector
+from flashmoe_sim.trace._json_columns import Collector, ParsedCalls
 from flashmoe_sim.trace._json_kernels import (
     COLUMNS,
     KEY_NAMES,
@@ -62,10 +63,10 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
     Raises BadInput for a file that cannot be read, a malformed line, and a file without routed calls.
     """
-    parser = JsonlParser(path, lenient=options.lenient)
-    for _ in _fed(parser, path, options):
+    reader = _Reader(path, options)
+    for _ in reader.collected():
         pass
-    return parser.finish()
+    return whole(reader.finish())
 
 
 def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
@@ -73,146 +74,117 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
 
     Raises what `read` raises; reading it again raises BadInput if it has changed.
     """
-    parser = JsonlParser(path, lenient=options.lenient)
-    for _ in _fed(parser, path, options):
-        parser.forget()
-    head = part_of(parser.finish_chunk(), 0, 0)
-    return LongTrace(head, partial(_read_again, path, head, parser.calls, options))
+    reader = _Reader(path, options)
+    for columns in reader.collected():
+        columns.forget()
+    head = part_of(reader.finish(), 0, 0)
+    return LongTrace(head, partial(_read_again, path, head, reader.columns.calls, options))
 
 
 def _read_again(path: Path, head: Chunk, calls: int, options: ReadOptions) -> Iterator[Chunk]:
-    parser = JsonlParser(path, lenient=options.lenient)
-    for _ in _fed(parser, path, options):
-        if parser.waiting >= CALLS_PER_CHUNK:
-            yield parser.take(head)
-    again = parser.finish_chunk()
-    if parser.calls != calls or not part_of(again, 0, 0).equals(head):
-        raise Unusable(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")
+    reader = _Reader(path, options)
+    for columns in reader.collected():
+        if columns.waiting >= CALLS_PER_CHUNK:
+            yield columns.take(head)
+    again = reader.finish()
+    if (now := reader.columns.calls) != calls or not part_of(again, 0, 0).equals(head):
+        raise Unusable(f"{path}: changed while it was read ({calls:,} calls, then {now:,}); read it again")
     if again.calls:
         yield again
 
 
-def _fed(parser: JsonlParser, path: Path, options: ReadOptions) -> Iterator[None]:
-    """Feed a file to a parser; yields after each part of it."""
-    with open_bytes(path) as stream:
-        while data := stream.read(CHUNK_BYTES):
-            parser.feed(data)
-            yield
-            if options.progress:
-                options.progress(len(data))
+class _Reader:
+    """Reads one file, once.
 
-
-class JsonlParser:
-    """Parses a trace as its bytes arrive.
-
-    path: names the trace and its errors; it is not opened.
-    offset: bytes of the decompressed stream up to the end of the last whole line.
-    lines: newlines up to there.
+    columns: of the calls so far that nobody has taken.
     """
 
-    def __init__(self, path: Path, *, lenient: bool = False, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self.offset = self.lines = 0
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.columns = Collector(path)
         self._path = path
-        self._lenient = lenient
-        self._chunk_bytes = chunk_bytes
-        self._columns = Collector(path)
+        self._options = options
+        self._offset = self._lines = 0  # bytes of the decompressed stream, and newlines, that were parsed
         self._skipped = 0
         self._skipped_lines: list[int] = []
-        self._rest = bytearray()  # of a line that is not whole
+        self._torn = bytearray()
 
-    @property
-    def calls(self) -> int:
-        """Routed calls in the whole lines so far."""
-        return self._columns.calls
-
-    @property
-    def waiting(self) -> int:
-        """Routed calls that have not been taken yet."""
-        return self._columns.waiting
-
-    def take(self, head: Chunk) -> Chunk:
-        """The calls since the last time; afterwards `finish_chunk` returns only later ones."""
-        return self._columns.take(head)
-
-    def forget(self) -> None:
-        """Drop the calls so far, and keep only what holds for the whole trace."""
-        self._columns.forget()
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next bytes of the stream, cut anywhere.
+    def collected(self) -> Iterator[Collector]:
+        """The columns again and again, after each part of the file. The next part is parsed meanwhile.
 
         Raises BadInput for a malformed line (unless lenient) and for a line longer than LONGEST_LINE.
         """
-        for start in range(0, len(data), self._chunk_bytes):
-            chunk = data[start : start + self._chunk_bytes]
+        with open_bytes(self._path) as stream, ThreadPoolExecutor(1) as beside:
+            parts = self._parts(stream)
+            coming = beside.submit(next, parts, None)
+            while part := coming.result():
+                coming = beside.submit(next, parts, None)
+                read_bytes, calls = part
+                self.columns.add(calls)
+                yield self.columns
+                if self._options.progress:
+                    self._options.progress(read_bytes)
+        if self._is_complete(self._torn):
+            self.columns.add(self._parsed(self._torn + b"\n"))
+            self._torn = bytearray()
+            yield self.columns
+
+    def _parts(self, stream: IO[bytes]) -> Iterator[tuple[int, ParsedCalls]]:
+        """How many bytes were read, and the calls of the lines that end in them."""
+        rest = bytearray()  # of a line that is not whole
+        while chunk := stream.read(CHUNK_BYTES):
             first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
-            if len(self._rest) + (len(chunk) if first < 0 else first) > LONGEST_LINE:
+            if len(rest) + (len(chunk) if first < 0 else first) > LONGEST_LINE:
                 raise Malformed(
-                    f"{self._path}:{self.lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
+                    f"{self._path}:{self._lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
                     "object a line; check that the file is a trace of the runtime"
                 )
-            self._rest += chunk[:end]
+            rest += chunk[:end]
+            lines = bytearray()
             if end:
-                whole_lines, self._rest = self._rest, bytearray()
-                self._parse(whole_lines)
-            self._rest += chunk[end:]
+                lines, rest = rest, lines
+            rest += chunk[end:]
+            yield len(chunk), self._parsed(lines)
+        self._torn = rest
 
-    def finish(self) -> RoutingTrace:
-        """The trace of everything fed; a last line without a newline counts if it is complete. Ends the parser.
+    def finish(self) -> Chunk:
+        """The calls that were not taken, and what holds for the whole trace.
 
-        Raises BadInput for a malformed last line (unless lenient), steps that are out of order, and if there is no
-        routed call.
+        Raises BadInput for steps that are out of order, and if there is no routed call.
         """
-        return whole(self.finish_chunk())
-
-    def finish_chunk(self) -> Chunk:
-        """Like `finish`, but with only the calls that were not taken."""
         notes: tuple[str, ...] = ()
-        torn = bytes(self._rest)
-        if not self.take_last_line() and self._without_bom(torn).strip():
-            lost = f"line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped"
+        if self._without_bom(self._torn).strip():
+            lost = f"line {self._lines + 1} at byte offset {self._offset}, {len(self._torn)} bytes dropped"
             notes += (Note(TORN, f"last line incomplete: {lost}; the run was cut off or is still writing"),)
         if self._skipped:
             shown = ", ".join(map(str, self._skipped_lines))
             more = ", ..." if self._skipped > len(self._skipped_lines) else ""
             notes += (Note(SKIPPED, f"{counted(self._skipped, 'malformed line')} skipped: {shown}{more}"),)
-        if not self.calls:
+        if not self.columns.calls:
             why = f" ({'; '.join(notes)})" if notes else ""
             raise Malformed(
                 f"{self._path}: found no routed calls in it{why}, expected one JSON object a line; "
                 "record a trace with --moe-trace"
             )
-        return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
+        return self.columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
 
-    def take_last_line(self) -> bool:
-        """Take a last line that lacks only its newline; return whether there was one. More can be fed afterwards."""
-        if not self._is_complete(bytes(self._rest)):
-            return False
-        line, self._rest = self._rest, bytearray()
-        self._parse(line + b"\n")
-        self.offset -= 1
-        self.lines -= 1
-        return True
-
-    def _is_complete(self, line: bytes) -> bool:
+    def _is_complete(self, last: bytearray) -> bool:
         """Whether a last line without a newline is an object, or is wrong in a way that must be reported."""
-        line = self._without_bom(line)
+        line = self._without_bom(last)
         if not line.strip():
             return False
         try:
             read_record(line)
         except NotJson:
-            return not self.calls and not line.lstrip().startswith(b"{")
+            return not self.columns.calls and not line.lstrip().startswith(b"{")
         except BadRecord:
             pass
         return True
 
-    def _without_bom(self, head: bytes) -> bytes:
-        return head if self.offset else head.removeprefix(BOM)
+    def _without_bom(self, head: bytearray) -> bytes:
+        return bytes(head if self._offset else head.removeprefix(BOM))
 
-    def _parse(self, block: bytearray) -> None:
-        """Parse whole lines."""
-        at = len(BOM) if self.offset == 0 and block.startswith(BOM) else 0
+    def _parsed(self, block: bytearray) -> ParsedCalls:
+        at = len(BOM) if self._offset == 0 and block.startswith(BOM) else 0
         end = len(block)
         data = np.frombuffer(block + bytes(PADDING), np.uint8)
         table = np.empty((end // SHORTEST_LINE + 1, COLUMNS), np.int64)
@@ -220,12 +192,12 @@ class JsonlParser:
         weight: NDArray[np.float32] | None = None
         call = ref = 0
         while True:
-            begin = Position(at, self.lines, call, ref)
-            at, self.lines, call, ref = parse_lines(data, end, begin, table, expert, slot)
+            begin = Position(at, self._lines, call, ref)
+            at, self._lines, call, ref = parse_lines(data, end, begin, table, expert, slot)
             if at == end:
                 break
             newline = block.index(NEWLINE, at)
-            self.lines += 1
+            self._lines += 1
             try:
                 record = read_record(bytes(block[at:newline]))
             except BadRecord as error:
@@ -240,19 +212,19 @@ class JsonlParser:
                     weight[ref : ref + count] = record["weights"]
                 call, ref = call + 1, ref + count
             at = newline + 1
-        self.offset += end
+        self._offset += end
         weight = None if weight is None else weight[:ref]
-        self._columns.add(table[:call], expert=expert[:ref], slot=slot[:ref], weight=weight)
+        return ParsedCalls(table[:call], expert[:ref], slot[:ref], weight)
 
     def _row(self, record: dict[str, Any]) -> list[int]:
         """A record's row of the table, as the kernels write it."""
         counts = dict(zip(("n_expert_used", "n_tokens"), counts_of(record), strict=True))
         keys = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)
-        return [*((record | counts).get(name, 0) for name in KEY_NAMES[:LINE]), self.lines, keys]
+        return [*((record | counts).get(name, 0) for name in KEY_NAMES[:LINE]), self._lines, keys]
 
     def _skip(self, error: BadRecord) -> None:
-        if not self._lenient:
-            raise Malformed(f"{self._path}:{self.lines}: {error}; {_REPAIR}") from None
+        if not self._options.lenient:
+            raise Malformed(f"{self._path}:{self._lines}: {error}; {_REPAIR}") from None
         self._skipped += 1
         if self._skipped <= _LINES_SHOWN:
-            self._skipped_lines.append(self.lines)
+            self._skipped_lines.append(self._lines)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
+from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
-from flashmoe_sim.trace.runtime_jsonl import JsonlParser
 
 LINE = b'{"seq":0,"layer":3,"n_expert_used":2,"n_tokens":1,"experts":[7,120],"slots":[0,1]}'
 NEXT = b'{"seq":1,"layer":4,"n_expert_used":2,"n_tokens":2,"experts":[5,9,0,5],"slots":[3,2,1,3]}'
@@ -20,9 +23,9 @@ BOM = b"\xef\xbb\xbf"
 
 
 def parse(content: bytes, *, lenient: bool = False, chunk_bytes: int = 1 << 16) -> RoutingTrace:
-    parser = JsonlParser(Path("t.jsonl"), lenient=lenient, chunk_bytes=chunk_bytes)
-    parser.feed(content)
-    return parser.finish()
+    opened = mock.patch.object(runtime_jsonl, "open_bytes", return_value=BytesIO(content))
+    with opened, mock.patch.object(runtime_jsonl, "CHUNK_BYTES", chunk_bytes):
+        return runtime_jsonl.read(Path("t.jsonl"), ReadOptions(lenient=lenient))
 
 
 def _row(line: bytes) -> dict[str, Any]:

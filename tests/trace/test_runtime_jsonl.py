@@ -21,7 +21,7 @@ from flashmoe_sim.io.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES, Position
 from flashmoe_sim.trace.requests import ReadOptions
-from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read
+from flashmoe_sim.trace.runtime_jsonl import read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
 
 # ---------------------------------------------------------------------------------------------------- written by hand
@@ -170,18 +170,15 @@ def spaced(text: str, rng: random.Random) -> str:
 
 
 @settings(max_examples=300)
-@given(content=traces(), chunk_bytes=st.sampled_from([1, 2, 7, 64, 1000]), cut=st.integers(0, 300))
-def test_equal_to_the_twin(content: bytes, chunk_bytes: int, cut: int) -> None:
-    parser = JsonlParser(Path("t.jsonl"), chunk_bytes=chunk_bytes)
-    parser.feed(content[:cut])
-    parser.feed(content[cut:])
+@given(content=traces(), chunk_bytes=st.sampled_from([1, 2, 7, 64, 300, 1000]))
+def test_equal_to_the_twin(content: bytes, chunk_bytes: int) -> None:
     try:
         expected = twin(content)
     except ValueError:  # out of order
         with pytest.raises(Malformed, match="sort the lines by step, then by layer"):
-            parser.finish()
+            parse(content, chunk_bytes=chunk_bytes)
         return
-    got = parser.finish()
+    got = parse(content, chunk_bytes=chunk_bytes)
     assert got.notes == expected.notes
     assert got.equals(expected)
 
@@ -309,13 +306,10 @@ def test_every_torn_tail() -> None:
     content = LINE + b"\n" + NEXT + b"\n"
     whole = len(LINE) + 1
     for size in range(whole, len(content) + 1):
-        parser = JsonlParser(Path("t.jsonl"))
-        parser.feed(content[:size])
-        trace = parser.finish()
+        trace = parse(content[:size])
         dropped = size - whole
         if size >= len(content) - 1:
             assert trace.equals(twin(content))
-            assert parser.offset == size
         else:
             note = (
                 f"last line incomplete: line 2 at byte offset {whole}, {dropped} bytes dropped; "
@@ -323,21 +317,12 @@ def test_every_torn_tail() -> None:
             )
             assert trace.equals(twin(LINE).with_(notes=(note,) if dropped else ()))
             assert [code_of(note) for note in trace.notes] == ([TORN] if dropped else [])
-            assert parser.offset == whole
 
 
 def test_only_a_torn_line_is_no_trace() -> None:
     for size in range(len(LINE)):
         with pytest.raises(Malformed, match="found no routed calls in it"):
             parse(LINE[:size])
-
-
-def test_lines_are_counted_on_after_one_without_its_newline() -> None:
-    parser = JsonlParser(Path("t.jsonl"))
-    parser.feed(LINE)
-    assert parser.take_last_line()
-    with pytest.raises(Malformed, match=r"t\.jsonl:2: "):
-        parser.feed(b"\n{}\n")
 
 
 # ------------------------------------------------------------------------------------------------------------- sniff
