@@ -267,7 +267,7 @@ def print_table(table: Table) -> None:
         else:
             drawn.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(_cut_at_commas, row, widths))
     with console.capture() as captured:
         if table.title:
             console.print(Text(printable(table.title), "bold"))
@@ -276,6 +276,12 @@ def print_table(table: Table) -> None:
             console.print(Text(printable(caption), "dim"))
     lines = (line.rstrip() for line in captured.get().splitlines())
     sys.stdout.write("\n".join(lines) + "\n\n")
+
+
+def _cut_at_commas(text: str, width: int) -> str:
+    """The text with a space after a comma of each word that is longer than a line, which would be cut anywhere else."""
+    cut = re.compile(rf"(.{{1,{max(width - 1, 1)}}},)(?=.)")
+    return " ".join(word if len(word) <= width else cut.sub(r"\1 ", word) for word in text.split(" "))
 
 
 def _explaining_others(caption: str, left_out: Sequence[str]) -> str:

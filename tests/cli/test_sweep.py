@@ -162,6 +162,16 @@ def test_a_name_too_long_for_its_column_goes_on_in_the_next_line(capsys: pytest.
     assert [line.split()[1] for line in lines if line.endswith(("1,000", "2"))] == ["1,000", "2"]
 
 
+def test_a_setting_too_long_for_its_column_is_cut_after_its_commas(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "slot-bank:bank=16,prefetch=temporal,io_split=4,install=deferred,experts=6,pages=no,batch=512"
+    print_table(Table([("", "left"), ("note", "left")], [(f"{spec} threads=2", "another program ran " * 3)]))
+    *cut, last, threads = [word for word in capsys.readouterr().out.split() if "=" in word]
+    assert "".join([*cut, last]) == spec
+    assert cut
+    assert all(word.endswith(",") for word in cut)
+    assert threads == "threads=2"
+
+
 def test_a_long_list_of_banks_is_shortened(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
     assert main(["sweep", "--bank", "8..256", "--bank-step", "1", "--contract", "atomic"]) == 0
     assert "sim: banks 8, 9, 10, ..., 256 (249 sizes); 249 setups x 1 trace: the" in capsys.readouterr().err
