@@ -56,7 +56,6 @@ def replay(
     Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
     """
     trace = workload.trace
-    pools = workload.pools(setup.scope)
     banks = capacities(workload, setup)
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
@@ -65,35 +64,62 @@ def replay(
     if isinstance(setup.policy, ScheduledPolicy):
         recorded = (stream, hit)
         return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
-    masks = pinned_keys(workload, setup)
+    if isinstance(setup.policy, PinningPolicy):
+        return _replay_pinned(workload, setup, setup.policy, banks, table, (stream, hit), record=record)
+    pools = workload.pools(setup.scope)
     ahead = workload.ahead(setup.prefetch, setup.scope)
     contents, reads, fixed_slots = [], [], setup.fixed_slots
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         recording = Recording.of(pool, ahead[number], wanted=record)
-        if masks is None:
-            state = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
-            held, loaded = state.held, int(state.carry[LOADED])
-        else:
-            unseen, repeats = np.full(pool.keys, -1, np.int64), setup.contract == "sequential"
-            pinned.replay(pool.key, pool.offset, pool.row, masks[number], unseen, repeats, table, recording)
-            held, loaded = np.flatnonzero(masks[number]).astype(np.int32), 0
-        contents.append(held)
+        state = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
+        contents.append(state.held)
         if record:
             stream[pool.call] = recording.calls
             hit[pool.reference] = recording.hit
             if fixed_slots:
                 slot[pool.reference] = recording.slot
             if len(ahead[number].key):
-                reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))
+                reads.append(_read_ahead(pool, bank, ahead[number], recording, int(state.carry[LOADED])))
         if progress is not None:
             progress(number + 1, len(pools))
     return Replayed(
         setup,
-        build_counts(workload, setup, banks, table, None if masks is None else by_layer(pools, masks, len(table))),
+        build_counts(workload, setup, banks, table),
         contents,
         hit if record else None,
         slot if len(slot) else None,
         _install_stream(workload, setup, stream, ReadAhead.of(reads)) if record else None,
+    )
+
+
+def _replay_pinned(
+    workload: Workload,
+    setup: Setup,
+    policy: PinningPolicy,
+    banks: list[Capacity],
+    table: NDArray[np.int64],
+    recorded: tuple[NDArray[Any], ...],
+    *,
+    record: bool,
+) -> Replayed:
+    """Nothing is read ahead: what is not pinned never comes into the bank."""
+    trace, candidates = workload.trace, _candidates(workload, setup)
+    with blaming("policy", policy):
+        masks = policy.pinned(candidates)
+    check_pinned(policy, masks, candidates)
+    keys = np.array([len(mask) for mask in masks])
+    resident, unseen = np.concatenate(masks), np.full(keys.sum(), -1, np.int64)
+    repeats, (stream, hit) = setup.contract == "sequential", recorded
+    pinned.replay(
+        trace.expert, trace.offset, trace.row, np.cumsum(keys) - keys, resident, unseen, repeats, table, stream, hit
+    )
+    return Replayed(
+        setup,
+        build_counts(workload, setup, banks, table, np.array([np.count_nonzero(mask) for mask in masks])),
+        [np.flatnonzero(mask).astype(np.int32) for mask in ([resident] if setup.scope == "global" else masks)],
+        hit if record else None,
+        None,
+        _install_stream(workload, setup, stream, ReadAhead.of([])) if record else None,
     )
 
 
@@ -140,17 +166,6 @@ def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording, 
         recording.used[read],
         (filled <= bank.room).astype(np.uint8),
     )
-
-
-def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
-    """For every pool, the keys that are always resident, bool [keys]; None for a policy that evicts."""
-    if not isinstance(setup.policy, PinningPolicy):
-        return None
-    candidates = _candidates(workload, setup)
-    with blaming("policy", setup.policy):
-        masks = setup.policy.pinned(candidates)
-    check_pinned(setup.policy, masks, candidates)
-    return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 
 def _candidates(workload: Workload, setup: Setup) -> Candidates:

@@ -50,20 +50,23 @@ class RecommendAndVerify(VerifyOptions, Recommend):
 
     def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells | WhatRuns:
         """The advice; its runs are made when they are first shown."""
-        from native_bridge.verified import VerifiedAdvice
-
         found = super().run(progress, read)
         if not self.verify:
             return found
+        from native_bridge.verified import VerifiedAdvice
+
         verify = partial(replace(self, gguf=self._file()).verified, force=self.force)
         return VerifiedAdvice(**{item.name: getattr(found, item.name) for item in fields(found)}, verify=verify)
 
     def document(self, found: Recommendation | Cells | WhatRuns) -> dict[str, Any]:
         """The advice, with its runs."""
+        document = super().document(found)
+        if not self.verify:
+            return document
         from native_bridge.verified import VerifiedAdvice, as_json
 
-        more = {"verified": as_json(found.verified)} if isinstance(found, VerifiedAdvice) else {}
-        return super().document(found) | more
+        assert isinstance(found, VerifiedAdvice)
+        return document | {"verified": as_json(found.verified)}
 
     def sections(self, found: Recommendation | Cells | WhatRuns) -> Iterator[Section]:
         """The advice, and then its runs."""

@@ -13,7 +13,6 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, Unsupported
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import option_field
-from native_bridge.verbs.tune import Tuned, run_all, runs_table
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -57,6 +56,7 @@ class VerifyOptions(MayVerify):
 
         Raises BadInput, before any run, for a line that the program does not run.
         """
+        from native_bridge.verbs.tune import run_all
         from native_bridge.verified import Verified
 
         with nullcontext(str(self.runs)) if self.runs else TemporaryDirectory(prefix="flashmoe-verify-") as folder:
@@ -166,6 +166,8 @@ def _shape(model: ModelGeometry) -> str:
 
 def sections(verified: Verified) -> list[Section]:
     """A row for each run, the verdict, and the line of the fastest if it is not the recommended one."""
+    from native_bridge.verbs.tune import Tuned, runs_table
+
     session = verified.session
     found: list[Section] = [runs_table(Tuned(session, "")), Section("", (verified.in_short(),))]
     fastest = session.search.best
