@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from flashmoe_sim.geometry.attention import Attention
@@ -40,19 +40,25 @@ class LayerGeometry(_Stored):
         """Reads per install if each family may be cut into `io_split` page-aligned chunks."""
         return sum(self.family_reads(io_split=io_split))
 
-    def family_reads(self, *, io_split: int = 4) -> list[int]:
+    def family_reads(self, *, io_split: int = 4) -> tuple[int, ...]:
         """Reads of each family of one expert, in the order of `family_bytes`.
 
         Source: the patched runtime's `--moe-cache-io-split` (at most 8): a family whose bytes are a multiple of
         16 KiB is cut into up to that many chunks; any other family is one read.
         """
+        return _reads(tuple(self.family_bytes.values()), io_split)
 
-        def chunks(size: int) -> int:
-            if size % PAGE_BYTES:
-                return 1
-            return max(1, min(io_split, MAX_IO_SPLIT, size // PAGE_BYTES))
 
-        return [chunks(size) for size in self.family_bytes.values()]
+@lru_cache
+def _reads(sizes: tuple[int, ...], io_split: int) -> tuple[int, ...]:
+    """Of families of these bytes; the layers of a model are mostly alike."""
+
+    def chunks(size: int) -> int:
+        if size % PAGE_BYTES:
+            return 1
+        return max(1, min(io_split, MAX_IO_SPLIT, size // PAGE_BYTES))
+
+    return tuple(map(chunks, sizes))
 
 
 @dataclass(frozen=True)
