@@ -166,7 +166,7 @@ def _named(spec: str) -> ModelGeometry:
     try:
         found = asked(spec)
     except BadInput:
-        if known and (quant == "latest" or "@" in quant or not of_size(known, quant.split("-"))):
+        if known and ("@" in quant or quant.endswith(("latest", "cloud")) or not of_size(known, quant.split("-"))):
             raise
         return named_model(spec)
     if found is None or not (found.quant or found.size_bytes):

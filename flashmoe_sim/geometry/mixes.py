@@ -51,6 +51,8 @@ _WITH_EIGHT_BITS = {
     "q5_k_l": ("q5_k_m", "Q8_0"), "q6_k_l": ("q6_k", "Q8_0"), "q8_0_l": ("q8_0", "F16"),
 }  # fmt: skip
 _SAME = {"q2_k_m": "q2_k", "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "fp16": "f16", "fp32": "f32"}
+_SAME |= dict.fromkeys(("q4_0_4_4", "q4_0_4_8", "q4_0_8_8"), "q4_0")  # rows interleaved for ARM, in as many bytes
+_SAME |= {"w8a8": "int8"}
 
 
 _KINDS = {"token_embd": "embedding", "output": "output", "per_layer_token_embd": "table"}

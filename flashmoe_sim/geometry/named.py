@@ -437,7 +437,7 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
         return UnknownName(f"{kind}; {give}; known, among others: {', '.join(sorted(model.quants))}")
     file, bits = found
     near = [f"{one.quant} ({size(file_bytes(one))})" for one in nearest_by_bits(model, bits, file)]
-    others = f"; the nearest by bits are {' and '.join(near)}" if near else ""
+    others = f"; the nearest by bits: {' and '.join(near)}" if near else ""
     return UnknownName(f"{kind}: no recipe says its size; {give}{others}")
 
 

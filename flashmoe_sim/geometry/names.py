@@ -38,7 +38,9 @@ _MORE = {
     "deepseek-671b": "deepseek-v3",
     "deepseek-coder-v2-16b": "deepseek-v2-lite",
     "deepseek-lite": "deepseek-v2-lite",
+    "deepseek-math-v2": "deepseek-v3.2",
     "deepseek-prover-v2-671b": "deepseek-v3",
+    "deepseek-r1-zero": "deepseek-v3",
     "deepseek-r1t-chimera": "deepseek-v3",
     "deepseek-r1t2-chimera": "deepseek-v3",
     "deepseek-tng-r1t-chimera": "deepseek-v3",
@@ -49,12 +51,20 @@ _MORE = {
     "glm-4.5v": "glm-4.5-air",
     "glm-4.6v": "glm-4.5-air",
     "glm-air": "glm-4.5-air",
+    "granite-4-h-small": "granite-4.0-h-small",
+    "granite-4-h-tiny": "granite-4.0-h-tiny",
+    "granite4-32b-a9b-h": "granite-4.0-h-small",
+    "granite4-7b-a1b-h": "granite-4.0-h-tiny",
     "granite4-small-h": "granite-4.0-h-small",
     "granite4-tiny-h": "granite-4.0-h-tiny",
+    "kimi-vl-a3b": "moonlight-16b-a3b",
+    "llama-4-maverick-17b": "llama-4-maverick",
+    "llama-4-scout-17b": "llama-4-scout",
     "llama4-128x17b": "llama-4-maverick",
     "llama4-16x17b": "llama-4-scout",
     "llama4-17b-maverick-128e": "llama-4-maverick",
     "llama4-17b-scout-16e": "llama-4-scout",
+    "mai-ds-r1": "deepseek-v3",
     "nemotron-3-nano": "nemotron-3-nano-30b-a3b",
     "nemotron-3-nano-omni": "nemotron-3-nano-30b-a3b",  # files of the same sizes; what sees and hears is beside them
     "nemotron-3-nano-omni-30b-a3b": "nemotron-3-nano-30b-a3b",
@@ -67,7 +77,9 @@ _MORE = {
     "qwen1.5-moe": "qwen1.5-moe-a2.7b",
     "qwen-235b": "qwen3-235b-a22b",
     "qwen-480b": "qwen3-coder-480b-a35b",
+    "qwen3-coder-flash": "qwen3-30b-a3b",
     "r1-0528": "deepseek-v3",
+    "r1-1776-671b": "deepseek-v3",
     "r1-671b": "deepseek-v3",
     "r1t2-chimera": "deepseek-v3",
     "tongyi-deepresearch-30b-a3b": "qwen3-30b-a3b",
@@ -132,7 +144,7 @@ _NEUTRAL_WORDS = """
 instruct instruction thinking reasoning chat base it hf gguf ggml mlx model models imat imatrix moe preview exp
 terminus speciale mtp native merged original final fixed latest new from by the of weights full file quant quants
 quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski ubergarm
-mradermacher ds4 lmstudio community nvidia google zai org thudm ibm granite microsoft baidu cerebras inference only
+mradermacher ds4 lmstudio community nvidia google zai org thudm ibm microsoft baidu cerebras inference only
 meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
 split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote hilab liquidai allenai
 inclusionai
@@ -141,7 +153,9 @@ _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 # Words of fine-tunes that keep every dimension.
 _ALIKE_WORDS = "abliterated abliteration uncensored heretic huihui derestricted chimera obliterated unrestricted"
 _ALIKE = frozenset(_ALIKE_WORDS.split())
-_PRUNED = frozenset({"reap", "reaped", "pruned", "prune", "pruning", "thrift", "slim", "slice", "sliced", "shrunk"})
+_PRUNED = frozenset(
+    "reap reaped ream reamed pruned prune pruning thrift slim slice sliced shrunk".split()  # REAM merges experts
+)
 _DISTILLED = frozenset({"distill", "distilled", "distil", "distillation", "distillate"})
 _TEACHERS = frozenset({"claude", "opus", "sonnet", "haiku", "fable", "mythos", "gemini", "chatgpt", "gpt", "grok"})
 _STUDENTS = ("qwen", "qwq", "llama", "mistral", "ministral", "gemma", "phi", "granite", "smollm", "olmo", "yi")
@@ -150,10 +164,14 @@ _NO_MODEL = {  # what a file is instead of a model
     **dict.fromkeys(("lora", "qlora", "adapter", "dora"), "an adapter"),
     **dict.fromkeys(("eagle", "eagle3", "dflash", "draft", "drafter", "speculator"), "a draft model"),
     **dict.fromkeys(("embedding", "embed", "reranker", "tokenizer"), "no language model"),
+    "cloud": "the copy on Ollama's servers",
 }
 _ADAPTERS, _MERGED = frozenset({"lora", "qlora", "adapter", "dora"}), frozenset({"merged", "merge", "fused", "baked"})
 # Of another shape, or of one that no word says.
-_OTHER = frozenset({"omni", "audio", "tts", "asr", "tiny", "random", "dummy", "mini", "toy", "cloud", "onnx"})
+_OTHER_WORDS = """
+omni audio tts asr tiny random dummy mini toy onnx nano micro small medium lite light half dense experts upscaled vs
+"""
+_OTHER = frozenset(_OTHER_WORDS.split())
 _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
 _STORED = re.compile(r".*(?:fp\d|int\d|\dbit|bpw|\dq|q\d).*|vq|optiq|quip|aqlm|vptq|turbo|ternary|eora|mixed")
 _DATE = re.compile(r"\d{4,8}|0{3,}\d+")
@@ -162,6 +180,8 @@ _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
 _ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm]?)")
 _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
+_COUNTED = re.compile(r"\b(\d+)[-_ ]?experts?\b")
+_GLUED = re.compile(r"(reap|ream|pruned?)(?=\d)")
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
 _OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
 LEAST_BITS = 0.9  # of a weight, in a file
@@ -362,7 +382,7 @@ def _words(parts: list[str]) -> tuple[list[str], list[int]]:
     words: list[str] = []
     starts: list[int] = []
     for number, part in enumerate(parts):
-        its = WORD.findall(_SPLIT.sub("", _SPLIT.sub("", part)))
+        its = WORD.findall(_GLUED.sub(r"\1-", _COUNTED.sub(r"\1e", _SPLIT.sub("", _SPLIT.sub("", part)))))
         words += its
         starts += [number] * len(its)
     return words, starts
@@ -538,7 +558,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
                 raise _unsure(
                     text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
                 )
-        elif _says_little(word) or _begins(word, chosen.name) or word in chosen.name.split("-") or word in _PRUNED:
+        elif _says_little(word) or _begins(word, chosen.name) or word in _named(chosen) or word in _PRUNED:
             continue  # Qwen_Qwen3.6-35B-A3B, GLM-4.6-GGUF/GLM-160x19B-4.6
         else:
             unknown.append(word)
@@ -554,6 +574,11 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
         what = f"unknown model, {' '.join(odd or unknown)!r} may say another than {chosen.model}"
         raise _unsure(text, f"{what}; {TO_GIVE}")
     return unknown
+
+
+def _named(chosen: _Match) -> set[str]:
+    """The words of a model's own name, and of the table's."""
+    return {*chosen.name.split("-"), *chosen.model.split("-")}
 
 
 def _sized(model: str) -> str:

@@ -369,7 +369,7 @@ def test_an_unknown_quantization_is_not_taken_for_another(quant: str, nearest: t
     message = str(caught.value)
     assert "did you mean" not in message
     assert ": no recipe says its size; give its size, such as qwen3.6-35b-a3b@20GB, or its GGUF file" in message
-    _, _, near = message.partition("the nearest by bits are ")
+    _, _, near = message.partition("the nearest by bits: ")
     assert tuple(re.findall(r"([\w-]+) \([\d.]+ GiB\)", near)) == nearest
 
 

@@ -75,6 +75,7 @@ def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> Non
     [
         ("deepseek-r1:8b", "8b is not the size of deepseek-r1, which has 671b"),
         ("deepseek-v2:latest", "16b is not the size of deepseek-v2, which has 236b"),
+        ("glm-4.7:cloud", "is the copy on Ollama's servers of glm-4.7; give the model itself"),
         ("DeepSeek-R1-Distill-Llama-70B-Q4_K_M.gguf", "70b is not the size"),
         ("DeepSeek-R1-Distill-Q4_K_M.gguf", "is distilled from deepseek-r1"),
         ("NVIDIA-Nemotron-3-Nano-4B-BF16.gguf", "4b is not the size of nemotron-3-nano, which has 32b"),
