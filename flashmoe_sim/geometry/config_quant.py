@@ -243,7 +243,16 @@ def _of_others(of: Mapping[str, Any], text: Mapping[str, Any], where: str) -> st
         bits = _bits(of, where)
         if _own_bits(of, bits):
             return MIXED
-        return {"gptq": f"gptq-int{bits}", "awq": f"awq-{bits}bit"}.get(method, f"autoround-{bits}bit")
+        group = of.get("group_size", 128)
+        if type(group) is not int or not (group == -1 or 0 < group <= _MOST_GROUP):
+            raise _wrong(where, "quantization_config.group_size", group, f"a number from 1 to {_MOST_GROUP}")
+        name = {"gptq": f"gptq-int{bits}", "awq": f"awq-{bits}bit"}.get(method, f"autoround-{bits}bit")
+        return name + ("" if group in (-1, 128) else f"-g{group}")
+    if method == "quark":
+        of_weights = _table(of.get("global_quant_config")).get("weight")
+        first = of_weights[0] if isinstance(of_weights, list) and of_weights else of_weights
+        kind = str(_table(first).get("dtype") or method).lower()[:40]
+        return {"fp4": "mxfp4", "fp8_e4m3": "fp8"}.get(kind, kind)
     return "fp8" if "fp8" in method else method
 
 

@@ -66,11 +66,16 @@ _BY_CLASS = {re.sub("_", "", kind): kind for kind in ARCHITECTURES} | {
 }
 ARCHITECTURES["kimi_k3"] = "kimi-k3"
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "n_experts")
-TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "experts_per_token", "moe_topk", "moe_k")
-LAYERS, HIDDEN, VOCAB = ("num_hidden_layers", "num_layers", "n_layer"), ("hidden_size", "d_model"), ("vocab_size",)
-_HEADS, _KV = ("num_attention_heads", "n_head"), ("num_key_value_heads", "num_kv_heads")
+TOP_K = (
+    *("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "experts_per_token"),
+    *("moe_topk", "moe_k", "moe_top_k"),
+)
+LAYERS, HIDDEN = ("num_hidden_layers", "num_layers", "n_layer", "n_layers"), ("hidden_size", "d_model")
+VOCAB = ("vocab_size",)
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_KV = ("num_key_value_heads", "num_kv_heads", "num_attention_groups", "kv_n_heads")
 _DENSE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size")
-_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size")
+_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size")
 _ONE_WIDTH = ("intermediate_size", "ffn_hidden_size")  # of models whose networks are all experts
 # Model types whose experts have that width: the others say it apart, and have dense networks of another one.
 _OF_ONE_WIDTH = frozenset({"gpt-oss", "granitehybrid", "granitemoe", "hunyuan-moe", "llama", "olmoe", "phimoe"})
@@ -84,7 +89,19 @@ _SHARED_WIDTH = (
 )
 _STATES = ("linear_", "mamba", "ssm", "conv_", "gla_", "rwkv", "hybrid")  # beginnings of fields of other layers
 _DRAFTING = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-_READ = frozenset({*LAYERS, *_DENSE, *_WIDTH, *_ONE_WIDTH, *_SHARED, *_SHARED_WIDTH, *_DRAFTING, "sliding_window"})
+_READ = frozenset(
+    {
+        *LAYERS,
+        *_DENSE,
+        *_WIDTH,
+        *_ONE_WIDTH,
+        *_SHARED,
+        *_SHARED_WIDTH,
+        *_DRAFTING,
+        "sliding_window",
+        "sliding_window_size",
+    }
+)
 BILLION, MOST_DRAFTING = 1e9, 16
 
 
@@ -173,14 +190,18 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
     attention, context = _attention(its, blocks, pattern, arch, hidden)
     matrices = 3 if gated else 2
     dense_layers = [number for number in range(blocks) if number not in moe and (not pattern or pattern[number] == "-")]
-    everywhere = arch == "gemma4"  # beside the experts
+    everywhere = arch == "gemma4" or its.has("residual_moe")  # beside the experts
+    twice = 2 if kind == "longcat_flash" else 0  # a layer has two attentions and dense networks beside its experts
     dense_width = its.number(*_DENSE)
     shared = _shared_width(its, width, arch)
     parts = {
         "embedding": vocab * hidden * (1 if tied else 2),
-        "attention": attention,
+        "attention": attention and attention * (twice or 1),
         "shared experts": len(moe) * matrices * hidden * shared,
-        "dense layers": (blocks if everywhere else len(dense_layers)) * matrices * hidden * dense_width,
+        "dense layers": (blocks * (twice or 1) if everywhere or twice else len(dense_layers))
+        * matrices
+        * hidden
+        * dense_width,
         "routers": len(moe) * hidden * experts,
         "latents": len(moe) * 2 * hidden * latent,
         "experts' biases": len(moe) * experts * (2 * width + hidden) if arch == "gpt-oss" else 0,
@@ -410,7 +431,8 @@ def _windows(
     its: ConfigFields, kinds: Sequence[str], blocks: int, arch: str, hidden: int, keys: dict[str, Any]
 ) -> tuple[float | None, dict[str, Any]]:
     """Layers of plain attention, some with a window, which may have other heads."""
-    window = its.number("sliding_window", "sliding_window_size")
+    unlimited = -1 in (its.text.get("sliding_window"), its.text.get("sliding_window_size"))
+    window = 0 if unlimited else its.number("sliding_window", "sliding_window_size")
     local = [kind != "full_attention" for kind in kinds] or its.marks("hybrid_layer_pattern", blocks) or []
     heads, kv_heads = keys["attention.head_count"], keys["attention.head_count_kv"]
     head, value = keys["attention.key_length"], keys["attention.value_length"]
@@ -434,6 +456,8 @@ def _windows(
         values = 0 if far and its.text.get("attention_k_eq_v") else all_kv[number] * val
         gate = all_heads[number] * key if arch == "afmoe" else all_heads[number] if arch in ("step35", "laguna") else 0
         weights += hidden * (all_heads[number] * (key + val) + all_kv[number] * key + values + gate)
+    if rank := its.number("share_q_dim"):  # Step3's queries
+        weights += blocks * (hidden * rank + (rank - hidden) * heads * head)
     if len(set(all_heads)) > 1:
         keys["attention.head_count"] = all_heads
     if len(set(all_kv)) > 1:

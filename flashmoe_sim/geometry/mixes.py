@@ -115,12 +115,13 @@ def tidy(text: str) -> str:
     name = re.sub(r"^(?:mlx-)?(\d)-?bit(?:-mlx)?(?=$|-)", r"mlx-\1bit", name)
     name = re.sub(r"-gs(\d+)$", r"-g\1", name)
     name = re.sub(r"^mlx-(mxfp4-q\d)$", r"\1", name)
-    name = re.sub(r"^(awq|gptq|autoround)(?:-?(?:w|int)?(\d)?(?:bit|a16)?)?(?:-\d+g)?$", _of_method, name)
+    name = re.sub(r"^(awq|gptq|autoround)(?:-?(?:w|int)?(\d)?(?:bit|a16)?)?(?:-(\d+)g|-g(\d+))?$", _of_method, name)
     return _SAME.get(name, name)
 
 
 def _of_method(found: re.Match[str]) -> str:
-    return f"{found[1]}-{found[2] or 4}bit"
+    group = found[3] or found[4] or "128"
+    return f"{found[1]}-{found[2] or 4}bit" + ("" if group == "128" else f"-g{group}")
 
 
 def meant_by(quant: str, arch: str, asked: str) -> str:
@@ -230,11 +231,11 @@ def _of_format(quant: str, asked: str) -> Recipe | None:
     if quant.startswith("mlx-") or quant in ("mxfp4-q8", "mxfp4-q4"):
         return _of_mlx(quant.removeprefix("mlx-"))
     kept = {"embedding": "BF16", "output": "BF16"}
-    if found := re.fullmatch(r"(?:awq|gptq|autoround)-(\d)bit|w(\d)a16|int(\d)", quant):
+    if found := re.fullmatch(r"(?:(?:awq|gptq|autoround)-(\d)bit|w(\d)a16|int(\d)(?!-g32))(?:-g(\d+))?", quant):
         bits = int(found[1] or found[2] or found[3])
         if _KIMI_IN_4_BITS.match(asked) and quant == "int4":
             return _of_format("int4-g32", asked)
-        grouped = f"{bits + (16 + bits) / 128:g}b"
+        grouped = f"{bits + (16 + bits) / int(found[4] or 128):g}b"
         return Recipe(types={"experts": grouped, "rest": grouped, **kept}, **_in_safetensors())
     others = {
         "int4-g32": {"experts": "4.5b", "rest": "BF16"},

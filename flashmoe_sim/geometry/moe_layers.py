@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import Unsupported, shown
 
 GIVE = "give a GGUF file of it"
 _LISTS = ("moe_layers_enum", "moe_layers", "moe_layer_indices")
-_MARKS = ("moe_layer_freq", "moe_layer_layout")
+_MARKS = ("moe_layer_freq", "moe_layer_layout", "is_moe_layer")
 _SPARSE, _DENSE = frozenset({"sparse", "moe"}), frozenset({"dense", "mlp"})
 # A layer has experts if its number is a multiple of it, counted from 1, or from 0.
 _FROM_ONE = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")

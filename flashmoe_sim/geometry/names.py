@@ -153,9 +153,8 @@ _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 # Words of fine-tunes that keep every dimension.
 _ALIKE_WORDS = "abliterated abliteration uncensored heretic huihui derestricted chimera obliterated unrestricted"
 _ALIKE = frozenset(_ALIKE_WORDS.split())
-_PRUNED = frozenset(
-    "reap reaped ream reamed pruned prune pruning thrift slim slice sliced shrunk".split()  # REAM merges experts
-)
+_PRUNED_WORDS = "reap reaped ream reamed pruned prune pruning thrift slim slice sliced shrunk"  # REAM merges experts
+_PRUNED = frozenset(_PRUNED_WORDS.split())
 _DISTILLED = frozenset({"distill", "distilled", "distil", "distillation", "distillate"})
 _TEACHERS = frozenset({"claude", "opus", "sonnet", "haiku", "fable", "mythos", "gemini", "chatgpt", "gpt", "grok"})
 _STUDENTS = ("qwen", "qwq", "llama", "mistral", "ministral", "gemma", "phi", "granite", "smollm", "olmo", "yi")

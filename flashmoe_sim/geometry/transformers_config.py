@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.geometry.config_quant import MIXED, MLX_MIXED, Stored, stored_as
-from flashmoe_sim.geometry.config_shape import EXPERTS, TOP_K, ConfigShape, said_of, shape_of
+from flashmoe_sim.geometry.config_shape import EXPERTS, HIDDEN, TOP_K, ConfigShape, said_of, shape_of
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.mixes import Recipe
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -58,7 +58,7 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
         raise Unsupported(f"{what}, whose experts are in fields that are not known ({strange[0]})", advice=ADVICE)
     if not texts:
         raise Unsupported(f"{what}, which says of no routed experts: not a mixture-of-experts model", advice=ADVICE)
-    text = max(texts, key=_experts)
+    text = _whole(document, max(texts, key=_experts))
     shape = shape_of(document, text, str(path))
     names = [name for name, model in named_models().items() if _is_of(shape, model)]
     folder = _folder(path)
@@ -256,6 +256,15 @@ def _objects(document: Mapping[str, Any], nested: int) -> Iterator[Mapping[str, 
     for value in document.values():
         if nested and isinstance(value, dict):
             yield from _objects(value, nested - 1)
+
+
+def _whole(document: Mapping[str, Any], text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a language model, of which DBRX has objects for the attention and the experts."""
+    if any(name in text for name in HIDDEN):
+        return text
+    parts = [*_objects(document, 1)]
+    fields = {name: value for part in (*parts[1:], document, text) for name, value in part.items() if value}
+    return {name: value for name, value in fields.items() if not isinstance(value, dict) or "quant" in name}
 
 
 def _named_experts(document: Mapping[str, Any]) -> set[str]:

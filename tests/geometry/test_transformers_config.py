@@ -17,7 +17,8 @@ from flashmoe_sim.geometry.named import file_bytes, model_names, named_model, na
 from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported
 from tests.support import refused
 
-# Numbers of published configs, each with its source: `model` is the known model with these dimensions, if there is one.
+# Numbers of published configs, each with its source: `model` is the known model with these dimensions, if there is one,
+# else `total_b` and `active_b` billions of weights.
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "configs.jsonl").read_text("utf-8").splitlines()]
 KNOWN = [row for row in ROWS if row["model"]]
 NAMES = [row["model"] for row in KNOWN]
@@ -120,6 +121,15 @@ def test_a_model_that_is_not_known_is_counted_from_its_fields(tmp_path: Path) ->
     assert any("is of no known model: 108 layers, 512 experts, 22 a token" in note for note in model.notes)
 
 
+@pytest.mark.parametrize("row", [row for row in ROWS if "total_b" in row], ids=lambda row: row["config"]["model_type"])
+def test_fields_of_other_families(row: dict[str, Any], tmp_path: Path) -> None:
+    model = loaded(tmp_path / "own", row["config"], ":bf16")
+    routed_b, outside_b = model.routed_bytes / 2e9, model.dense_weights / 1e9
+    experts = model.layers[max(model.layers)].n_experts
+    assert routed_b + outside_b == pytest.approx(row["total_b"], rel=0.01)
+    assert routed_b * model.top_k / experts + outside_b == pytest.approx(row["active_b"], rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("quantization", "name"),
     [
@@ -130,6 +140,22 @@ def test_a_model_that_is_not_known_is_counted_from_its_fields(tmp_path: Path) ->
         ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "nvfp4"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}}, "gptq-int4"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}, "gptq-int4-g32"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}, "awq-4bit-g64"),
+        (
+            {"quantization_config": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}},
+            "mxfp4",
+        ),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "quark",
+                    "global_quant_config": {"weight": [{"dtype": "fp8_e4m3"}]},
+                }
+            },
+            "fp8",
+        ),
         (
             {
                 "quantization_config": {
@@ -272,6 +298,13 @@ def test_the_four_bits_of_kimi(tmp_path: Path) -> None:
     """4 bits and a scale of 16 bits for 32 weights, as its config says."""
     found = loaded(tmp_path / "Kimi-K2.5", CONFIGS["kimi-k2.5"])
     assert 8e-9 * found.routed_bytes / named_models()["kimi-k2.5"].routed_params_b == pytest.approx(4.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("group", "bits"), [(128, 4.16), (64, 4.31), (32, 4.63), (-1, 4.16)])
+def test_the_bits_of_a_group_of_weights(group: int, bits: float, tmp_path: Path) -> None:
+    own = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": group}}
+    found = loaded(tmp_path / "gptq", QWEN3 | own)
+    assert 8e-9 * found.routed_bytes / named_models()["qwen3-30b-a3b"].routed_params_b == pytest.approx(bits, abs=0.01)
 
 
 def test_a_quantization_beside_it(tmp_path: Path) -> None:
