@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 << 10
 LONGEST_HEADER = 100_000_000  # bytes of a safetensors header, the format's own limit
 NPY_MAGIC, ZIP_MAGIC = b"\x93NUMPY", b"PK\x03\x04"
+OTHERS = {  # files that people have beside traces
+    b"BZh": "compressed by bzip2; unpack it first (gzip and zstd are read as they are)",
+    b"\xfd7zXZ": "compressed by xz; unpack it first (gzip and zstd are read as they are)",
+    b"7z\xbc\xaf": "a 7z archive; unpack it first",
+    ZIP_MAGIC: "a zip archive; unpack it first, or save a table as CSV or Parquet",
+    b"ARROW1": "an Arrow file; save it as Parquet",
+    b"SQLite format 3": "an SQLite database; save its table as CSV or Parquet",
+    b"\x89HDF": "an HDF5 file; save its array with numpy.save",
+    b"\x80": "a pickle, which is never run; save the array with numpy.save",
+}
 _BOM = rb"(?:\xef\xbb\xbf)?"
 _RECORDS = rb"\[\s*(?:[0-9]|\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])"  # numbers, or lists of three and more
 
@@ -200,6 +210,8 @@ def _describe(head: bytes) -> str:
         )
     if head.startswith(b"GGUF"):
         return "a GGUF model file, not a trace"
+    if found := next((what for begin, what in OTHERS.items() if head.startswith(begin)), ""):
+        return found
     if not head.strip():
         return "holds only white space"
     try:

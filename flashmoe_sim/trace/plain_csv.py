@@ -256,7 +256,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if unread := [name for name in header if name not in COLUMNS]:
-        listed = ", ".join(unread)
+        listed = ", ".join(name or "one without a name" for name in unread)
         notes.append(f"columns not read: {listed if len(listed) <= 400 else listed[:397] + '...'}")
     if "rank" not in value:
         notes.append("no rank column: the rows of a token are assumed to be in router-rank order")

@@ -70,6 +70,11 @@ def read_table(
         rows = TokenRows(request, value["position"], value["layer"], value["expert"], rank, value.get("weight"))
         layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
         options = replace(options, hints=replace(hints, moe_layers=hints.moe_layers or layers))
+        if hints.prompt_tokens is not None and all(one.start == 1 for one in requests):
+            left_out.append(
+                f"positions begin at 1: token 0 is taken as one of the prompt's {hints.prompt_tokens:,}, in no row; if "
+                f"they count from 1, give --prompt-tokens {hints.prompt_tokens + 1}"
+            )
         notes = left_out + [
             f"{field}= is not used beside position=: prompts are cut into chunks and requests served one after "
             "another; for the engine's own passes give step= without position="

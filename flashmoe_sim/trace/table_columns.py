@@ -35,7 +35,11 @@ NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 ONE_NUMBER = rf"^\s*(?:{NUMBER})?\s*$"
 APART = rf"^(?:{NUMBER}(?:[\s,;|:/]+{NUMBER})*)?[\s,;|:/]*$"
 JOINED = r"^\d+(?:[-_+]\d+)+$"
-WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
+WRAPPED = r"\b(?:np\.|numpy\.)?u?int\d*\((-?\d+)\)"  # as numpy 2 prints its numbers in a list
+DATED = r"^\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?:Z|[+-]\d\d:?\d\d)?\s*$"
+ENDS_IN_ZEROS = r"^\s*(-?\d+)\.0+\s*$"  # as pandas writes whole numbers of a column that has gaps
+WORDS = PHASES | dict.fromkeys(("generation", "generate", "decoding", "tg", "2"), PHASE_DECODE)
+WORDS |= dict.fromkeys(("extend", "prefilling", "context", "pp", "1"), PHASE_PROMPT) | {"0": 0}
 CALL_BY = ("step,layer", "run")
 
 
@@ -217,7 +221,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
         elif field == "phase":
             value[field] = _phases(path, _column(path, frame, name))
         elif field == "request":
-            value[field] = _requests(_column(path, frame, name))
+            value[field] = _requests(path, _column(path, frame, name))
         elif field == "time":
             value[field] = _times(path, _column(path, frame, name))
         else:
@@ -279,7 +283,7 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int
     if len(widths) != 1 or not widths[0] or series.null_count():
         listed = " and ".join(map(str, widths[:3])) or "no"
         raise Malformed(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
-    return _numbers(path, series.explode(), field, first_id).reshape(-1, widths[0])
+    return _numbers(path, series.explode(), field, first_id, widths[0]).reshape(-1, widths[0])
 
 
 def _written_lists(path: Path, series: pl.Series) -> pl.Series:
@@ -289,8 +293,9 @@ def _written_lists(path: Path, series: pl.Series) -> pl.Series:
     """
     import polars as pl
 
-    inner = series.str.extract(r"^[^\[\]]*\[([^\[\]]*)\][^\[\]]*$").fill_null(series)
-    inner = inner.str.strip_chars(" \t\"'()[]{}<>")
+    inner = series.str.replace_all(WRAPPED, "$1").str.replace_all("['\"]", "")
+    inner = inner.str.extract(r"^[^\[\]]*\[([^\[\]]*)\][^\[\]]*$").fill_null(inner)
+    inner = inner.str.strip_chars(" \t()[]{}<>")
     joined = inner.str.contains(JOINED).fill_null(value=False)
     inner = inner.zip_with(~joined, inner.str.replace_all("[-_+]", " "))
     odd = ~inner.str.contains(APART).fill_null(value=False)
@@ -300,31 +305,44 @@ def _written_lists(path: Path, series: pl.Series) -> pl.Series:
     return inner.str.extract_all(NUMBER).cast(pl.List(pl.Float64)).alias(series.name)
 
 
-def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArray[Any]:
+def _numbers(path: Path, series: pl.Series, field: str, first_id: int, width: int = 1) -> NDArray[Any]:
+    """Experts or weights, `width` of each row."""
     import polars as pl
 
     if field == "expert":
-        return _whole(path, series, first_id, first_id + ID_MAX) - first_id
+        return _whole(path, series, first_id, first_id + ID_MAX, width) - first_id
+    _refuse_nested(path, series, "a number")
     values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
-        raise _wrong(path, series, int((~(np.abs(values) <= LARGEST_REAL)).argmax()), "a number")
+        raise _wrong(path, series, int((~(np.abs(values) <= LARGEST_REAL)).argmax()), "a number", width)
     return values.astype(np.float32)
 
 
-def _wrong(path: Path, series: pl.Series, row: int, expected: str) -> BadInput:
-    return Malformed(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected {expected}")
+def _wrong(path: Path, series: pl.Series, at: int, expected: str, width: int = 1) -> BadInput:
+    found = series.slice(at, 1).to_list()[0]
+    return Malformed(f"{path}: row {at // width + 1}: {series.name} is {shown(found, 40)}; expected {expected}")
 
 
-def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int64]:
+def _refuse_nested(path: Path, series: pl.Series, expected: str) -> None:
+    """Raise BadInput for a column of objects or lists."""
+    if series.dtype.is_nested():
+        raise _wrong(path, series, 0, expected)
+
+
+def _whole(path: Path, series: pl.Series, low: int, high: int, width: int = 1) -> NDArray[np.int64]:
+    """Whole numbers, `width` of each row."""
     import polars as pl
 
-    numbers = series.str.strip_chars() if series.dtype == pl.String else series
+    _refuse_nested(path, series, f"a whole number {low}..{high}")
+    numbers = series
+    if series.dtype == pl.String:
+        numbers = series.str.replace(ENDS_IN_ZEROS, "$1").str.strip_chars()
     numbers = numbers.cast(pl.Int64, strict=False)
     wrong = numbers.is_null() | (numbers < low) | (numbers > high)
     if series.dtype.is_float():
         wrong = wrong | (series != series.floor())
     if (row := wrong.arg_max()) is not None and wrong[row]:
-        raise _wrong(path, series, row, f"a whole number {low}..{high}")
+        raise _wrong(path, series, row, f"a whole number {low}..{high}", width)
     return np.array(numbers.to_numpy(), np.int64)
 
 
@@ -332,7 +350,7 @@ def _layers(path: Path, series: pl.Series) -> pl.Series:
     """Numbers of layers, also from texts with one number in each, such as `model.layers.3.mlp`."""
     import polars as pl
 
-    if series.dtype != pl.String or series.str.strip_chars().cast(pl.Int64, strict=False).is_not_null().all():
+    if series.dtype != pl.String or series.str.contains(r"^\s*-?\d+(?:\.0+)?\s*$").fill_null(value=False).all():
         return series
     numbers = series.str.extract_all(r"\d+")
     if (several := numbers.list.len().fill_null(0) != 1).any():
@@ -344,6 +362,7 @@ def _layers(path: Path, series: pl.Series) -> pl.Series:
 def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
     import polars as pl
 
+    _refuse_nested(path, series, f"one of {', '.join(WORDS)}")
     words = series.cast(pl.String).str.strip_chars().str.to_lowercase()
     for row, word in enumerate(words.unique(maintain_order=True)):
         if word not in WORDS:
@@ -354,20 +373,29 @@ def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
 
 
 def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
-    """Numbers of any unit, or Parquet's dates, f64 [rows]: only their order matters."""
+    """Numbers of any unit, or dates, as text of one time zone too, f64 [rows]: only their order matters."""
     import polars as pl
 
+    expected = "a time as a number, or as 2026-05-01T12:00:00.123"
+    _refuse_nested(path, series, expected)
+    if series.dtype == pl.String and series.str.contains(DATED).fill_null(value=False).all():
+        parts = series.str.extract_groups(DATED).struct
+        fraction = parts.field("3").fill_null("0")
+        series = (parts.field("1") + " " + parts.field("2") + "." + fraction).str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.f", strict=False
+        )
     numbers = series.to_physical() if series.dtype.is_temporal() else series
     values = np.array(numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if not np.isfinite(values).all():
-        raise _wrong(path, series, int((~np.isfinite(values)).argmax()), "a time as a number")
+        raise _wrong(path, series, int((~np.isfinite(values)).argmax()), expected)
     return values
 
 
-def _requests(series: pl.Series) -> NDArray[np.int64]:
+def _requests(path: Path, series: pl.Series) -> NDArray[np.int64]:
     """The number of each request, in the order of first occurrence."""
     import polars as pl
 
+    _refuse_nested(path, series, "a request's name or number")
     names = series.cast(pl.String).fill_null("")
     place = {name: number for number, name in enumerate(names.unique(maintain_order=True))}
     return np.array(names.replace_strict(place, return_dtype=pl.Int64).to_numpy(), np.int64)

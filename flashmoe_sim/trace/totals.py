@@ -20,6 +20,7 @@ COUNTS = {"count", "counts", "cnt", "freq", "freqs", "frequency", "frequencies",
 TOTALS = COUNTS | {"hits", "load", "loads", "usage", "uses", "activations", "popularity", "share", "percent", "pct"}
 TOTALS |= {"sum", "total", "totals", "sums", "num"}
 OF_A_STEP = COUNTS | {"n", "num_tokens", "token_count", "hit_count", "use_count"}
+MOST_CHOSEN = 8  # experts of a token, of models that use all they have
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -44,6 +45,10 @@ def refuse_totals(path: Path, value: Mapping[str, NDArray[Any]], unread: Iterabl
         for name in unread:
             if name.lower() in OF_A_STEP and name in value and (value[name] > 1).any():
                 raise totals_of(path, f"column {shown(name, 40)} has counts of experts")
+        if unread and "rank" not in value and _all_of_every_call(value):
+            raise totals_of(
+                path, f"every expert is there once, beside {', '.join(shown(name, 40) for name in unread[:3])}"
+            )
         return
     if named := named_as(unread, TOTALS):
         raise totals_of(path, f"column {shown(named[0], 40)} has counts or sums of experts")
@@ -68,3 +73,14 @@ def refuse_totals(path: Path, value: Mapping[str, NDArray[Any]], unread: Iterabl
         and len(np.unique(np.stack((layer, value["n_tokens"])), axis=1).T) > len(layers)
     ):
         raise totals_of(path, "each expert of a layer is there once, with its own n_tokens")
+
+
+def _all_of_every_call(value: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether each step has every expert of each layer once, of more than any router chooses."""
+    order = [value[name].astype(np.int64) for name in ("request", "sequence", "step", "call", "layer") if name in value]
+    expert = value["expert"].reshape(len(order[-1]), -1)
+    if expert.shape[1] > 1 or not {"step", "call"} & value.keys():
+        return False
+    experts, calls = len(np.unique(expert)), len(np.unique(np.stack(order), axis=1).T)
+    whole = len(np.unique(np.stack([*order, expert[:, 0]]), axis=1).T)
+    return experts > MOST_CHOSEN and calls * experts == whole == len(expert)

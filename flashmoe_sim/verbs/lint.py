@@ -61,6 +61,10 @@ class Lint(Verb[Linted]):
         return [SimError(f"{self.trace}: {errors} error{'' if errors == 1 else 's'} found")] if errors else []
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
+
+
 def _found(trace: RoutingTrace, findings: tuple[Finding, ...]) -> Table:
     """A row for each finding."""
     rows = []
@@ -70,5 +74,5 @@ def _found(trace: RoutingTrace, findings: tuple[Finding, ...]) -> Table:
             sentences.append(f"first at call {finding.call:,}, step {finding.step:,}, layer {finding.layer}")
         if finding.advice:
             sentences.append(finding.advice)
-        rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
+        rows.append((finding.severity, finding.code, " ".join(map(_sentence, sentences))))
     return Table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)

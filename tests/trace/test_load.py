@@ -1,6 +1,8 @@
+import bz2
 import gzip
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -74,6 +76,9 @@ def test_the_content_tells_the_format(example: tuple[str, Path]) -> None:
         (b"abc\0def", "has NUL bytes: a binary file"),
         (b"\x89PNG\r\n\x1a\n" + b"\xff" * 99, "begins with the bytes 89 50 4e 47: a binary file"),
         (b"GGUF\3\0\0\0", "a GGUF model file, not a trace"),
+        (bz2.compress(b"x"), "compressed by bzip2; unpack it first (gzip and zstd are read as they are)"),
+        (b"ARROW1\0\0", "an Arrow file; save it as Parquet"),
+        (pickle.dumps([1]), "a pickle, which is never run; save the array with numpy.save"),
         (b"x" * 200_000, "begins with 'xxxx"),
         (b"step,slot\n1,2\n", "begins with 'step,slot\\n1,2\\n': no format claims it"),
         ("größe".encode("latin-1") * 9, "a binary file or not UTF-8"),

@@ -179,9 +179,17 @@ UNEQUAL = parquet(pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]}))
         (UNEQUAL[:-5], "layer=l,expert=e", None, Malformed, "damaged Parquet"),
         (TEXTS.format("3 x"), "layer=l,expert=e", None, Malformed, "row 2: e is '3 x'; expected a number, or several"),
         (TEXTS.format("[[0, 1], [2, 3]]"), "layer=l,expert=e", None, Malformed, "expected a number, or several"),
-        (TEXTS.format("1.5 2"), "layer=l,expert=e", None, Malformed, "row 3: e is 1.5; expected a whole number"),
+        (TEXTS.format("1.5 2"), "layer=l,expert=e", None, Malformed, "row 2: e is 1.5; expected a whole number"),
         (TEXTS.format("1 2 3"), "layer=l,expert=e", None, Malformed, "lists of 2 and 3 entries (mixed top-k)"),
         (TEXTS.format(""), "layer=l,expert=e", None, Malformed, "lists of 0 and 2 entries"),
+        # objects and lists where one value is expected
+        ('[{"p":0,"l":0,"e":[{"id":1}]}]', STEPS, None, Malformed, "row 1: e is {'id': 1}; expected a whole number"),
+        ('[{"p":0,"l":{"n":0},"e":1}]', STEPS, None, Malformed, "row 1: l is {'n': 0}; expected a whole number"),
+        ('[{"p":[0],"l":0,"e":1}]', STEPS, None, Malformed, "p is [0]; expected a whole number"),
+        ('[{"p":{"t":0},"l":0,"e":1}]', "layer=l,expert=e,time=p", None, Malformed, "expected a time as a number, or"),
+        ('[{"p":{"t":0},"l":0,"e":1}]', "layer=l,expert=e,phase=p", None, Malformed, "expected one of prompt, "),
+        ('[{"p":{"t":0},"l":0,"e":1}]', "layer=l,expert=e,request=p", None, Malformed, "expected a request's name"),
+        ('[{"p":{"t":0},"l":0,"e":1}]', "layer=l,expert=e,weight=p", None, Malformed, "expected a number"),
         # rows under a key of a document
         ('{\n"data": [{"l": 1, "e": 2}]}', STEPS, None, Incomplete, "the key under which its rows are: --records KEY"),
         ('{"data": [{"a": 1}], "meta": 1}', IDS, None, UnknownName, "known: data, meta; rows under a key: --recor"),
@@ -445,6 +453,33 @@ def test_shared_experts_are_dropped_from_lists_and_from_rows(tmp_path: Path) -> 
     assert calls(found) == calls(read(tmp_path, one_a_row[1], "layer=blk,expert=ids,step=s"))
     with pytest.raises(Conflict, match="expected each shared one once: 200, 201"):
         read(tmp_path, lists.write_ndjson(), "layer=blk,expert=ids,step=s", hints=Hints(shared=(200, 201)))
+
+
+@pytest.mark.parametrize("row", ["[np.int64(4), np.int64(7)]", "['4', '7']", "array([4, 7], dtype=int32)", "{4, 7}"])
+def test_lists_as_python_prints_them(tmp_path: Path, row: str) -> None:
+    trace = read(tmp_path, f'p,l,e\n0,1,"{row}"\n1,1,"{row}"\n', STEPS)
+    assert (trace.calls, trace.expert.tolist()) == (2, [4, 7, 4, 7])
+
+
+def test_whole_numbers_as_pandas_writes_those_of_a_column_with_gaps(tmp_path: Path) -> None:
+    trace = read(tmp_path, "i,p,l,e\n0,0.0,1.0,3.0\n1,1.0,1.0,4.0\n", STEPS)
+    assert (trace.calls, trace.layer.tolist(), trace.expert.tolist()) == (2, [1, 1], [3, 4])
+
+
+@pytest.mark.parametrize("time", ["2026-05-01T12:00:{:02}.5Z", "2026-05-01 12:00:{:02},500", "2026-05-01T12:00:{:02}"])
+def test_times_as_logs_write_them(tmp_path: Path, time: str) -> None:
+    rows = "".join(f"{time.format(second).replace(',', '.')},1,{second}\n" for second in (3, 1, 2))
+    assert read(tmp_path, f"t,l,e\n{rows}", "layer=l,expert=e,time=t", hints=Hints(top_k=1)).expert.tolist() == [
+        1,
+        2,
+        3,
+    ]
+
+
+def test_positions_that_may_count_from_1(tmp_path: Path) -> None:
+    rows = "".join(f"{position},1,{position % 4}\n" for position in range(1, 8))
+    trace = read(tmp_path, f"p,l,e\n{rows}", "layer=l,expert=e,position=p", hints=Hints(prompt_tokens=3))
+    assert any("if they count from 1, give --prompt-tokens 4" in note for note in trace.notes)
 
 
 AROUND = ["{}", "[{}]", "({})", '"{}"', "' {} '", "tensor([{}])", "tensor([{}], device='cuda:0')", "[{}]  ", "<{}>"]

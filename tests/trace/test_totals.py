@@ -30,6 +30,7 @@ def by_expert(header: str, *, layers: int = 2, experts: int = 6, before: str = "
         *((f"{name}.csv", by_expert(f"layer,expert,{name}")) for name in ("load", "freq", "hits", "weight", "sum_w")),
         *((f"{name}.csv", by_expert(f"layer,expert,{name}")) for name in ("selected", "n_tokens", "tokenCount")),
         ("of-a-step.csv", by_expert("step,layer,expert,count", before="0,")),
+        ("all-of-a-step.csv", by_expert("step,layer,expert,tokens", experts=12, before="0,")),
         ("matrix.json", f"[[{LOADS[0]}],\n [{LOADS[1]}]]"),
         ("ascending.json", f"[[{LOADS[1]}],\n [{LOADS[0]}]]"),
         ("key.json", f'{{"data": [[{LOADS[0]}], [{LOADS[1]}]]}}'),
