@@ -11,12 +11,16 @@ from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
 WORDS = ("depth", "prompt", "quant", "model", "tokens", "sd")
 BY_HAND = "--measured"  # how their places begin
+_UNIT = re.compile(r"(?<=\d)\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)(?=\s|$)", re.IGNORECASE)
 EXAMPLE = "placed:cpu_layers=24=28.1 depth=32768"
 
 
 def looks_by_hand(given: str) -> bool:
     """Whether a text is a speed rather than the name of a file: it begins with a system, or ends in a number."""
-    first = given.split(maxsplit=1)[:1]
+    plain = _UNIT.sub("", given)
+    if plain != given and decimal(plain.strip()) is not None:
+        return True
+    first = plain.split(maxsplit=1)[:1]
     name, equals, speed = first[0].rpartition("=") if first else ("", "", "")
     return bool(equals) and (name.split(":")[0] in SYSTEMS or decimal(speed) is not None)
 
@@ -27,7 +31,7 @@ def read_by_hand(given: str) -> Measured:
     Words: `depth=N` tokens in the context before, `prompt` for the speed of a prompt, `quant=Q4_K_M`, `model=NAME`,
     `tokens=N` that were timed, `sd=0.02` relative to the speed. Raises BadInput for anything else.
     """
-    first, *words = given.split() or [""]
+    first, *words = _UNIT.sub("", given).split() or [""]
     where = f"{BY_HAND} {given!r}"
     spec, equals, speed = first.rpartition("=")
     tok_s = decimal(speed)

@@ -55,7 +55,7 @@ SETTINGS = {  # names in `Measured.settings`, and fields
 SWITCH = {"-1": "auto", "0": "off", "1": "on"}
 
 _INSERT = re.compile(r"^[ \t]*INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);\s*$", re.MULTILINE)
-_CSV_HEAD = re.compile(r"^[ \t]*build_commit,.*\bavg_ts\b.*$", re.MULTILINE)
+_CSV_HEAD = re.compile(r"^[ \t]*\"?build_commit\"?[,;].*\bavg_ts\b.*$", re.MULTILINE)
 
 
 def detect_json(text: str) -> bool:
@@ -86,16 +86,17 @@ def read_csv(text: str, where: str) -> FoundSpeeds:
     """The table of `-o csv`, among any other lines."""
     lines = [line.strip() for line in undressed(text).split("\n")]
     first = next(number for number, line in enumerate(lines) if _CSV_HEAD.match(line))
-    names = [name.strip() for name in lines[first].split(",")]
+    apart = max(",;", key=lines[first].count)
+    names = [name.strip(' "') for name in lines[first].split(apart)]
     rows, left_out = list[NamedValues](), list[str]()
     for number, line in enumerate(lines[first + 1 :], first + 2):
-        if (not line.startswith('"') and line.count(",") < len(names) - 1) or line == lines[first]:
+        if (not line.startswith('"') and line.count(apart) < len(names) - 1) or line == lines[first]:
             continue
         place = f"{where}: line {number}"
         try:
             if line.startswith('"') and not line.endswith('"'):
                 raise torn(place, "no quote at its end")
-            cells = next(csv.reader([line], strict=True))
+            cells = next(csv.reader([line], delimiter=apart, strict=True))
             rows.append(NamedValues(_named(names, cells, place), place))
         except (csv.Error, StopIteration) as error:
             left_out.append(str(torn(place, str(error))))

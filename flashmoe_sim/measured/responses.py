@@ -1,6 +1,7 @@
-"""Responses of servers: llama-server's `timings`, and Ollama's counts and durations.
+"""Responses of servers: llama-server's `timings`, Ollama's counts and durations, and LM Studio's `stats`.
 
-Source: ggml-org/llama.cpp tools/server; ollama docs/api.md.
+Source: ggml-org/llama.cpp tools/server; ollama docs/api.md; lmstudio.ai/docs/developer/rest and the SDK's
+PredictionStats.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured.documents import NamedValues, rows_in
-from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, mlx_quant_of, quant_of
 
+LM_STUDIO = ("tokens_per_second", "tokensPerSecond")
+READ = ("prompt_tokens", "input_tokens", "promptTokensCount")
+MADE = ("completion_tokens", "total_output_tokens", "predictedTokensCount")
 NO_NAME = "gpt-3.5-turbo"  # of any model, if llama-server of 2024 was not given an alias
 
 
 def detect(text: str) -> bool:
-    return '"predicted_per_second"' in text or '"eval_duration"' in text
+    return any(f'"{name}"' in text for name in ("predicted_per_second", "eval_duration")) or (
+        '"stats"' in text and any(f'"{name}"' in text for name in LM_STUDIO)
+    )
 
 
 def read(text: str, where: str) -> FoundSpeeds:
@@ -26,7 +32,9 @@ def read(text: str, where: str) -> FoundSpeeds:
     found = FoundSpeeds([], [torn] if torn else [])
     for response in rows:
         try:
-            if "eval_duration" in response.values:
+            if "eval_duration" not in response.values and _of_lm_studio(response.values):
+                _lm_studio(found, response)
+            elif "eval_duration" in response.values:
                 _ollama(found, response)
             elif isinstance(timings := response.values.get("timings"), dict):
                 _llama_server(found, NamedValues(timings, response.where), response)
@@ -38,7 +46,29 @@ def read(text: str, where: str) -> FoundSpeeds:
 
 
 def _is_one(value: Mapping[str, Any]) -> bool:
-    return "eval_duration" in value or "predicted_per_second" in value or isinstance(value.get("timings"), dict)
+    named = "eval_duration" in value or "predicted_per_second" in value or isinstance(value.get("timings"), dict)
+    return named or _of_lm_studio(value)
+
+
+def _of_lm_studio(value: Mapping[str, Any]) -> bool:
+    stats = value.get("stats")
+    return isinstance(stats, dict) and any(name in stats for name in LM_STUDIO)
+
+
+def _lm_studio(found: FoundSpeeds, response: NamedValues) -> None:
+    about = response.values.get("model_info")
+    parts = [response.values["stats"], response.values.get("usage"), about]
+    fields = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    its = NamedValues(fields, response.where)
+    prompt, tokens = (next(filter(None, map(its.count, names)), 0) for names in (READ, MADE))
+    speed = next(its.needed(name) for name in LM_STUDIO if name in fields)
+    if found.enough(tokens, response.where, prompt=False):
+        model = _model(response)
+        quant = its.text("quant") or quant_of(model)
+        mlx = its.text("format") == "mlx"
+        one = partial(Measured, where=response.where, engine="lmstudio", model=model, tok_s=speed)
+        one = partial(one, system="mlx" if mlx else "", quant=mlx_quant_of(f"{model}-{quant}") if mlx else quant)
+        found.add(partial(one, depth=min(prompt, MOST_TOKENS), tokens=min(tokens, MOST_TOKENS)))
 
 
 def _llama_server(found: FoundSpeeds, timings: NamedValues, response: NamedValues) -> None:

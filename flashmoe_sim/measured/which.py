@@ -27,7 +27,9 @@ _BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
 SAME_WEIGHTS = 0.95  # of the number of weights: layers that only draft may be counted or not
-_PRUNED = re.compile(r"(?<![a-z])(?:reap|pruned)(?![a-z])", re.IGNORECASE)  # some of the experts are left out
+_PRUNED = re.compile(
+    r"(?<![a-z])(?:rea[pm](?:ed)?|prun(?:ed?|ing)|thrift|shrunk)(?![a-z])", re.IGNORECASE
+)  # some of the experts are left out
 _ACTIVE = re.compile(r"(?:-a[\d.]+b)?")
 _CACHED = re.compile(r"[-_]gguf_", re.IGNORECASE)
 

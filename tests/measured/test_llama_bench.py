@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,18 @@ def test_the_readme_example() -> None:
     assert (decode.prompt, decode.tok_s, decode.tokens) == (False, 119.915244, 128)
     assert decode.sd == pytest.approx(0.430617 / 119.915244)
     assert (decode.system, decode.model_bytes, decode.quant) == ("all-gpu", 4677120000, "Q4_K_M")
+
+
+@pytest.mark.parametrize("apart", [",", ";"])
+def test_a_csv_that_a_spreadsheet_saved_again(apart: str, tmp_path: Path) -> None:
+    """With quotes around the names of columns too, or semicolons."""
+    lines = list(csv.reader((FILES / "bench-readme.csv").read_text("utf-8").splitlines()))
+    path = tmp_path / "again.csv"
+    path.write_text("".join(apart.join(f'"{cell}"' for cell in line) + "\n" for line in lines))
+    again, first = read_measured(path), read_measured(FILES / "bench-readme.csv")
+    assert [(one.prompt, one.tok_s, one.system) for one in again] == [
+        (one.prompt, one.tok_s, one.system) for one in first
+    ]
 
 
 def test_a_table_and_its_placements() -> None:

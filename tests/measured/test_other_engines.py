@@ -45,6 +45,35 @@ Mean TPOT (ms):                          12.50
 KOBOLD = """Loading Text Model: /models/Qwen3-30B-A3B-Q4_K_M.gguf
 CtxLimit:1320/8192, Amt:120/512, Init:0.01s, Process:6.00s (200.00T/s), Generate:12.00s (10.00T/s), Total:18.01s
 """
+KOBOLD_BENCHMARK = """Benchmark Completed - v1.90 Results:
+======
+Layers: 99
+Model: Qwen3-30B-A3B-Q4_K_M
+MaxCtx: 8192
+GenAmount: 100
+-----
+ProcessingTime: 8.092s
+ProcessingSpeed: 1000.00T/s
+GenerationTime: 2.500s
+GenerationSpeed: 40.00T/s
+TotalTime: 10.592s
+"""
+LMS = """Prediction Stats:
+  Stop Reason: eosFound
+  Tokens/Second: 51.44
+  Time to First Token: 0.111s
+  Prompt Tokens: 24
+  Predicted Tokens: 300
+  Total Tokens: 324
+"""
+LM_STUDIO_API = """{"model": "openai/gpt-oss-20b", "usage": {"prompt_tokens": 24, "completion_tokens": 300},
+ "stats": {"tokens_per_second": 51.44, "time_to_first_token": 0.111, "generation_time": 5.83},
+ "model_info": {"arch": "gpt-oss", "quant": "MXFP4", "format": "gguf", "context_length": 4096}}
+"""
+LM_STUDIO_SDK = """{"stats": {"tokensPerSecond": 51.44, "promptTokensCount": 24, "predictedTokensCount": 300},
+ "model_info": {"quant": "4bit", "format": "mlx"}}
+"""
+OLLAMA_RATE = "eval rate:            40.00 tokens/s\n"
 MLX_GENERATE = """Prompt: 512 tokens, 700.125 tokens-per-sec
 Generation: 256 tokens, 71.500 tokens-per-sec
 Peak memory: 17.2 GB
@@ -128,6 +157,24 @@ PRINTED: dict[str, tuple[str, str, str, list[Row], str]] = {
     "sweep-json": (SWEEP_JSON, "ik_llama.cpp", "", [(True, 900.5, 512, 1024), (False, 45.25, 128, 1024)], ""),
     "block": (BLOCK.format(at_once=1), "vllm", "", [(False, 80.0, 128, 1024)], ""),
     "kobold": (KOBOLD, "koboldcpp", "", [(True, 200.0, 1200, 0), (False, 10.0, 120, 1200)], ""),
+    "kobold-benchmark": (
+        KOBOLD_BENCHMARK,
+        "koboldcpp",
+        "",
+        [(True, 1000.0, 8092, 0), (False, 40.0, 100, 8092)],
+        "",
+    ),
+    "lms-chat": (LMS, "lmstudio", "", [(False, 51.44, 300, 24)], ""),
+    "lm-studio-lines": (
+        "51.44 tok/sec\n300 tokens\n0.11s to first token\n",
+        "lmstudio",
+        "",
+        [(False, 51.44, 300, 0)],
+        "",
+    ),
+    "lm-studio-api": (LM_STUDIO_API, "lmstudio", "", [(False, 51.44, 300, 24)], ""),
+    "lm-studio-sdk": (LM_STUDIO_SDK, "lmstudio", "mlx", [(False, 51.44, 300, 24)], ""),
+    "ollama-rate": (OLLAMA_RATE, "ollama", "", [(False, 40.0, None, 0)], ""),
     "mlx-generate": (MLX_GENERATE, "mlx", "mlx", [(True, 700.125, 512, 0), (False, 71.5, 256, 512)], ""),
     "strata-log": (STRATA_LOG, "Strata", "strata:experts=7622", [(False, 60.1, 2000, 2048)], ""),
     "strata-matrix": (STRATA_MATRIX, "Strata", "strata", [(True, 800.0, 4000, 96), (False, 41.5, 512, 4096)], ""),

@@ -25,6 +25,8 @@ SAMPLES = sorted((Path(__file__).parents[2] / "data" / "measured").glob("*.[jl]*
     [
         ("placed:cpu_layers=24=28.1", Measured(where="", system="placed:cpu_layers=24", tok_s=28.1)),
         ("all-gpu=58.8", Measured(where="", system="all-gpu", tok_s=58.8)),
+        ("all-gpu=58.8 tok/s", Measured(where="", system="all-gpu", tok_s=58.8)),
+        ("cpu=5t/s depth=64", Measured(where="", system="cpu", tok_s=5.0, depth=64)),
         ("placed-ik:ot=exps=CPU=7 prompt", Measured(where="", system="placed-ik:ot=exps=CPU", tok_s=7.0, prompt=True)),
         (
             "cpu=5 depth=32768 quant=Q4_K_M model=x tokens=128 sd=0.02",
@@ -43,6 +45,7 @@ def test_by_hand(text: str, expected: Measured) -> None:
     ("text", "line", "kind"),
     [
         ("placed:cpu_layers=24", "has no speed after placed:cpu_layers=24; write for example", Malformed),
+        ("12.3 tokens/s", "does not end its system with = and tok/s; write for example placed:cpu_layers", Malformed),
         ("placed=fast", "does not end its system with = and tok/s; write for example placed:cpu_layers=24=", Malformed),
         ("nonsense=5", "unknown system 'nonsense'", UnknownName),
         ("placed:slots=4=5", "'slots=4' is not a parameter", UnknownName),

@@ -30,6 +30,7 @@ from tests.support import refused
         ("nemotron-3-nano:4b", ""),
         ("GLM-4.5-Air-REAP-82B-A12B", ""),
         ("gpt-oss-20b-pruned", ""),
+        ("Qwen3-30B-A3B-Instruct-2507-REAM-Q4_K_M.gguf", ""),
         ("kimi-k2:1t", "kimi-k2"),
         ("ggml-org_gpt-oss-20b-GGUF_gpt-oss-20b-mxfp4.gguf", "gpt-oss-20b"),
         ("Qwen_Qwen3.5-35B-A3B-Q4_K_M.gguf", "qwen3.5-35b-a3b"),
