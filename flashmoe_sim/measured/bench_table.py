@@ -165,7 +165,8 @@ def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
         raise Malformed(two_meanings(speed[1]), where=where)
     prompt, generated, before, depth = (int(count or 0) for count in test.groups())
     shapes = {"n_prompt": before or prompt, "n_gen": generated, "n_depth": depth, "test": row[TEST].replace(" ", "")}
-    sizes = {"model_size": parse_size(row.get("size", "")), "model_n_params": _weights(row.get("params", ""))}
+    size, params = (re.sub(r"^(\d+),(?=\d\d )", r"\1.", row.get(name, "")) for name in ("size", "params"))
+    sizes = {"model_size": parse_size(size), "model_n_params": _weights(params)}
     return {**row, **shapes, **sizes, "avg_ts": tok_s, "stddev_ts": deviation}
 
 

@@ -79,7 +79,10 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
     chosen = hints.array or (names[0] if len(names) == 1 else None)
     if chosen is None:
         listed = ", ".join(shown(name, 40) for name in names[:MOST_LISTED]) + (" …" if len(names) > MOST_LISTED else "")
-        raise Incomplete(f"{path}: {len(names):,} arrays: {listed}; give the one with the expert ids as --array")
+        raise Incomplete(
+            f"{path}: {len(names):,} arrays: {listed}; give the one with the expert ids as --array, or stack one for "
+            "each layer to an array [tokens, layers, k]"
+        )
     for name in (chosen, hints.weights_array):
         if name and name not in names:
             raise unknown_name(f"array in {path}", name, names)

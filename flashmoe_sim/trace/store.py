@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge, Unsupported
+from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge, Unsupported, shown
 from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
@@ -38,6 +38,7 @@ VERSION_WITHOUT_TEXT = 1  # of a trace without `n_text`, which older programs ca
 METADATA_KEY = b"flashmoe_sim.trace"
 NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP, REFS_PER_ROW_GROUP = 1 << 18, 1 << 22
+MOST_LISTED = 8  # columns, in a message
 VALUE_BYTES = 8  # the most that a value takes in memory
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
@@ -127,7 +128,7 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
         try:
             # The file's own metadata is not read: Arrow aborts if that is damaged.
             empty = file.read_row_groups([], use_threads=False)
-            about = _known((empty.schema.metadata or {}).get(METADATA_KEY), path)
+            about = _known((empty.schema.metadata or {}).get(METADATA_KEY), path, empty.schema.names)
             columns = [column.combine_chunks() for column in empty.columns]
             arrays = arrays_of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
             for batch in _batches(file, CALLS_PER_ROW_GROUP, columns=["layer"]):
@@ -199,10 +200,13 @@ def _damaged_store(path: Path, error: Exception) -> BadInput:
     return Malformed(f"{path}: a damaged trace store ({what}); convert it again")
 
 
-def _known(described: bytes | None, path: Path) -> dict[str, Any]:
+def _known(described: bytes | None, path: Path, columns: Sequence[str]) -> dict[str, Any]:
     """The metadata's values; raises KeyError, TypeError or ValueError if it is damaged."""
     if described is None:
-        raise Malformed(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
+        raise Malformed(
+            f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns "
+            f"layer=A,expert=B; it has {', '.join(shown(name, 40) for name in columns[:MOST_LISTED])}"
+        )
     about = strict_json.loads(described)
     if not isinstance(about["version"], int):
         raise ValueError(f"version is {about['version']!r}, expected a number")

@@ -71,6 +71,16 @@ def test_a_csv_that_a_spreadsheet_saved_again(apart: str, tmp_path: Path) -> Non
     ]
 
 
+def test_sizes_with_a_comma(tmp_path: Path) -> None:
+    path = tmp_path / "bench.md"
+    path.write_text(
+        "| model | size | params | backend | ngl | test | t/s |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        "| qwen3moe 30B.A3B Q4_K - Medium | 17,28 GiB | 30,53 B | CUDA | 99 | tg128 | 131,74 ± 0,55 |\n"
+    )
+    (found,) = read_measured(path)
+    assert (found.model_bytes, found.model_weights, found.tok_s) == (18_554_258_718, 30_530_000_000, 131.74)
+
+
 def test_a_table_and_its_placements() -> None:
     found = read_with_notes(FILES / "bench.md")
     assert [one.system for one in found.measured] == [

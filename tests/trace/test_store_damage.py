@@ -133,7 +133,9 @@ def test_files_that_are_no_store(path: Path) -> None:
     with refused(Malformed, "a damaged trace store (no column 'expert')", begins=f"{path}: "):
         load_trace(path)
     pq.write_table(pa.table({"layer": [1]}), path)
-    with refused(Malformed, "a Parquet file, but not a trace store", begins=f"{path}: "):
+    with refused(
+        Malformed, "a Parquet file, but not a trace store; name its columns", "it has 'layer'", begins=f"{path}: "
+    ):
         load_trace(path)
     path.write_bytes(b"PAR1 and then nothing of the sort PAR1")
     with refused(Malformed, "a damaged Parquet file", begins=f"{path}: "):
