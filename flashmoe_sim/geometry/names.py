@@ -142,9 +142,9 @@ MOST_LETTERS, QUOTES = 300, "`'\" \u2018\u2019\u201c\u201d"
 # Words that change no dimension.
 _NEUTRAL_WORDS = """
 instruct instruction thinking reasoning chat base it hf gguf ggml mlx model models imat imatrix moe preview exp
-terminus speciale mtp native merged original final fixed latest new from by the of weights full file quant quants
-quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski ubergarm
-mradermacher ds4 lmstudio community nvidia google zai org thudm ibm microsoft baidu cerebras inference only
+terminus speciale pretrain pretrained mtp native merged original final fixed latest new from by the of weights full
+file quant quants quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski
+ubergarm mradermacher ds4 lmstudio community nvidia google zai org thudm ibm microsoft baidu cerebras inference only
 meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
 split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote hilab liquidai allenai
 inclusionai
@@ -270,7 +270,7 @@ def asked(text: str) -> Asked | None:
     if not quant and not size_bytes:
         _refuse_unsaid(text, chosen.model, unknown, mlx=mlx)
     unknown = [*unknown, *(words[at] for at in lessons)]
-    said = _said(text, chosen, unknown, [words[at] for at in left], experts)
+    said = _said(text, chosen, unknown, words[_own_part(starts, chosen.first) :], experts)
     if quant == "q4_k_m" and "int4" in words:
         said = (*said, "int4 of Ollama's is taken as q4_k_m")
     if quant in _BARE and f"ds4-{quant}" not in named_models()[chosen.model].quants:
@@ -455,7 +455,7 @@ def _matches(words: list[str]) -> list[_Match]:
                 letters += words[end]
                 if letters in spelt and words[end + 1 : end + 2] not in (["bit"], ["bits"]):  # GLM-5 2 bit
                     best = _Match(at, end + 1, *spelt[letters])
-            elif not letters or words[end] not in _NEUTRAL:
+            elif not letters or words[end] not in _NEUTRAL | _ALIKE:  # gpt-oss-abliterated:20b
                 break
         if best is not None:
             found.append(best)
@@ -671,13 +671,13 @@ def _size(text: str, given: str, model: str, quant: str) -> int:
     return size
 
 
-def _said(text: str, chosen: _Match, unknown: list[str], left: list[str], experts: int) -> tuple[str, ...]:
+def _said(text: str, chosen: _Match, unknown: list[str], own: list[str], experts: int) -> tuple[str, ...]:
     """What the text was taken for, if it names another model than the one whose dimensions are used."""
     name, model = chosen.name, chosen.model
     if experts:
         all_of = named_models()[model].experts
         return (f"{text.strip()} is taken as of the shape of {name}, with {experts} of {all_of} experts",)
-    tuned = [*unknown, *(word for word in left if word in _ALIKE)]
+    tuned = [*unknown, *(word for word in own if word in _ALIKE)]
     if tuned:
         return (f"{text.strip()} is taken as of the shape of {name} ({', '.join(tuned)})",)
     if name != model and not model.startswith(f"{name}-") and not name.startswith(f"{model}-"):
