@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from flashmoe_sim.machines.computers import LAPTOPS, instance, without_computers
 from flashmoe_sim.machines.parts import DESKTOP
 from flashmoe_sim.machines.written import (
     CHANNELS,
+    COUNTS,
     has_laptop,
     is_certain,
     is_computer,
+    is_integrated,
     is_of_a_laptop,
     is_part,
     is_unknown,
@@ -24,10 +27,12 @@ from flashmoe_sim.machines.written import (
 
 MOST_TOKENS = 14
 MOST_SIGNS = 500  # of a description
+LARGEST_MT_S = 8400  # of a module that says its rate; a larger number is of bytes
+JEDEC_MT_S = (1066, 1333, 1600, 1866, 2133, 2400, 2666, 2933, 3200, 4800, 5200, 5600, 6000, 6400)
 _LETTERS = str.maketrans(
-    "\u00a0\u2019\u2013\u2014\uff0b\uff0c\u3001\uff08\uff09\uff1a", " '--+,,():", "\u00ae\u2122\u00a9"
+    "\u00a0\u2019\u2013\u2014\uff0b\uff0c\u3001\uff08\uff09\uff1a\n\t", " '--+,,():; ", "\u00ae\u2122\u00a9\r"
 )
-_OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
+_OTHER_LANGUAGES = (  # words that stand beside parts
     (re.compile(r"(?<=\d)\s*(?:ГБ|Гб|гб|Гиб|ГиБ)(?!\w)"), "GB"),
     (re.compile(r"(?<=\d)\s*(?:ТБ|Тб|тб)(?!\w)"), "TB"),
     (re.compile(r"(?<=\d)\s*МГц(?!\w)"), "MHz"),
@@ -35,8 +40,63 @@ _OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
     (re.compile(r"ОЗУ|(?:оперативной )?памяти|内存|記憶體"), " RAM "),
     (re.compile(r"显存|видеопамяти"), " VRAM "),
     (re.compile(r"双路|双卡"), "2x "),
+    (re.compile(r"(?<=\d) ?[Gg]o(?!\w)"), "GB"),
+    (re.compile(r"(?<=\d) ?To(?!\w)"), "TB"),
+    (
+        re.compile(
+            r"\bde (?=ram\b)|\b(?:RAM[- ]?Speicher|Arbeitsspeicher|(?:de )?(?:mémoire(?: vive)?|memoria))\b",
+            re.IGNORECASE,
+        ),
+        " RAM ",
+    ),
+    (re.compile(r"\bGrafikkarte\b|\bcarte graphique\b|\btarjeta gráfica\b", re.IGNORECASE), "GPU"),
+    (re.compile(r"\bProzessor\b|\bprocesseur\b|\bprocesador\b", re.IGNORECASE), "CPU"),
+    (re.compile(r"(?<![\w.])(\d{2}|\d(?=,\d ?T)),(\d)(?= ?[GT]i?B)"), r"\1.\2"),
 )
 _MEBIBYTES = re.compile(r"(?<![\d.,])(\d{4,9}|\d{1,3}(?:,\d{3})+)(?:\.\d+)? ?([mk])i?b\b(?!/s|ps)", re.IGNORECASE)
+
+
+def _total(found: re.Match[str]) -> str:
+    """The total of `7.2 GiB / 31.1 GiB`, in MiB, of which a computer has a little more."""
+    return f"{round(float(found[1]) * 1024 ** (found[2] == 'G'))} MiB"
+
+
+_SCREENSHOT = (  # what programs print about a computer beside its parts, and how they print these
+    (re.compile(r"\bmax-q / mobile\b|\bmobile / max-q\b", re.IGNORECASE), "Mobile"),
+    (re.compile(r"(model name:\s*)([^;]*;.*?)socket\(s\):\s*([2-9])(?=\s*(?:;|$))", re.IGNORECASE), r"\1\3x \2"),
+    (re.compile(r"\s*\((?:UUID: [^)]*|[\d.,]+ ?GB (?:usable|verwendbar|utilisables?|utilizables?)|\d{1,3}%)\)"), ""),
+    (
+        re.compile(
+            r"\s*\[(?:discrete|integrated)\]|\s*\(10\.0, build \d+\)|\b(?:64[- ]bit|x86_64|amd64|aarch64|x64)\b",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    (re.compile(r"\s*\(\d{1,3}(?: CPUs)?\)(?:,? ?[@~] ?[\d.]+ ?[GM]Hz)?(?=\s*(?:$|[;,|/+@~]))"), ""),
+    (re.compile(r"[\d.]+ ?[GM]iB ?/ ?([\d.]+) ?([GM])iB"), _total),
+    (
+        re.compile(
+            r"\b(?:kernel|uptime|packages|shell|resolution|display(?: \([^)]*\))?|de|wm(?: theme)?|theme|icons|font|"
+            r"cursor|terminal(?: font)?|swap|disk \([^)]*\)|local ip[^:;]*|battery|locale|bios(?: version)?|"
+            r"system type|model (?:identifier|number)|total number of cores|driver[ -]version|device name|socket\(s\)|"
+            r"(?:core|thread)\(s\) per (?:socket|core)|numa node\(s\))\s*: *[^;|,]*"
+            r"(?:,(?![^;|]*\d ?G)[^;|]*(?=;))?|(?:^|(?<=[;|]))\s*(?:device (?:name|id)|product id|system type|"
+            r"pen and touch|gerätename|geräte-id|produkt-id|systemtyp)\b[^;|]*",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    (
+        re.compile(
+            r"\b(?:chip|(?:model|card|os|cpu|gpu) name|model|architecture|physical memory|"
+            r"operating system|(?:installed|total)(?: physical)? (?:memory(?: \(ram\))?|ram)|adapter|gpu ?#?\d)\s*:\s*|"
+            r"\binstall(?:ed|ierter) (?:physical memory \(ram\)|ram|memory) (?=\d)|"
+            r"(?:^|(?<=[;|]))\s*(?:processor|graphics card) (?=\S)",
+            re.IGNORECASE,
+        ),
+        " + ",
+    ),
+)
 NEAR_WHOLE, NEAR_SOLD = 0.006, 0.05  # how far below a whole number, or a size that is sold, a system's report may be
 _THOUSANDS = re.compile(r"(?<=\b\d),(?=\d{3} ?gi?b\b)", re.IGNORECASE)
 _ENDS = re.compile(r"^[\s.]+|[\s.,;]+$")
@@ -59,7 +119,53 @@ _DESKTOP = re.compile(  # also small ones, with a laptop's processor
     r"\b(?:desktop|mini[- ]?(?:pc|itx)|minipc|itx|minisforum|beelink|gmktec|geekom|nuc|ms-0\d|bd\d{3}\w*|server)\b",
     re.IGNORECASE,
 )
+
+
+def _behind(found: re.Match[str]) -> str:
+    """`dual` behind the name of a part as `x2`."""
+    return f"{found[1]} x{COUNTS[found[2].lower()]}"
+
+
+def _of_modules(found: re.Match[str]) -> str:
+    """`PC4-25600`, which counts bytes, and `PC4-3200` as DDR4-3200."""
+    kind, number = found[1], int(found[2])
+    mt_s = number if number <= LARGEST_MT_S else min(JEDEC_MT_S, key=lambda one: abs(one - number / 8))
+    return f"DDR{kind}-{mt_s}"
+
+
 _SHORT = (  # what people shorten, and what they write in other words
+    (
+        re.compile(
+            r"(?<!server )(?<![\w.$-])(?:early |mid |late )?20[12]\d\b(?![.-]?\w| ?[gm]i?b| ?m[ht])", re.IGNORECASE
+        ),
+        " ",
+    ),
+    (re.compile(r"(?<=\d)[.,](?=\d{3} ?(?:mhz|mt/s))", re.IGNORECASE), ""),
+    (re.compile(r"(?<=\d) ?gi\b", re.IGNORECASE), "GB"),
+    (re.compile(r"(?<=\d) ?gi?b ?[x*\u00d7] ?(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"GB x\1"),
+    (
+        re.compile(
+            rf"(?<!\S)(?!ddr|ram|\d+ ?gi?b|\d{{4,5}} )(\S*[\w)]) ({'|'.join(COUNTS)})(?=\s*(?:$|[,;+/|)]|\d+ ?gi?b))",
+            re.IGNORECASE,
+        ),
+        _behind,
+    ),
+    (re.compile(r"(?:(?<=gb)|(?<=ddr\d)) ?(?:at|@) ?(\d\d(?:00|33|66))\b(?! ?m[ht])", re.IGNORECASE), r" \1MHz"),
+    (re.compile(r"(?<!\w)(\d{1,2}) ?[x\u00d7] ?(\d{1,3})(?= (?:ddr\d[- ]?)?\d{4}\b)", re.IGNORECASE), r"\1x\2GB"),
+    (re.compile(r"\bpc(\d)l?[- ]?(\d{4,5})[a-z]{0,2}(?:-\w{1,3})*\b", re.IGNORECASE), _of_modules),
+    (re.compile(r"\b(\d{1,2}) ?-?ch(?:annels?)? (\d{4})(?! ?(?:mhz|mt/s))\b", re.IGNORECASE), r"\1ch \2MHz"),
+    (
+        re.compile(rf"(ddr\d(?:[- ]?\d{{4}})?) ({'|'.join(COUNTS)})(?=\s*(?:$|[,;+/)]))", re.IGNORECASE),
+        r"\1 \2-channel",
+    ),
+    (
+        re.compile(
+            r"\bcl ?\d\d(?:-\d+)+\b|\b(?:xmp|expo)(?: ?\d(?:\.\d)?| profile)?\b|"
+            r"\b(?:single|dual|1|2)[- ]?rank(?:ed)?\b|\b(?:c?u|so|cso|cam)-?dimm\b|(?<=ecc) reg(?:istered)?\b",
+            re.IGNORECASE,
+        ),
+        " ",
+    ),
     (re.compile(r"\bTR(?= (?:pro )?\d{4})", re.IGNORECASE), "Threadripper"),
     (re.compile(r"\bR([3579])[ -](?=\d{4})", re.IGNORECASE), r"Ryzen \1 "),
     (
@@ -76,7 +182,6 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
 _IN_A_MAC = (  # its cores, and its SSD
-    (re.compile(r"\b(?:early |mid |late )?20[12]\d\b", re.IGNORECASE), " "),
     (re.compile(r"(\d ?gi?b) (\d ?tb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
     (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),
     (re.compile(r"\b\d+[- ]?cores?(?= +\d+[- ]?(?:core )?gpu)", re.IGNORECASE), " "),
@@ -93,18 +198,24 @@ _LABEL = re.compile(
 )
 _VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
 _GIGABYTES = re.compile(
-    r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|x ?\d|$|[,/+)]))", re.IGNORECASE
+    r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|x ?\d|$|[,/+)]| \d|rtx|ryzen|i\d-))",
+    re.IGNORECASE,
 )
 _PAIR = re.compile(r"\b(?:pair|couple) of (?=\S)", re.IGNORECASE)
 _NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
 _NUMBER = re.compile(rf"\b({'|'.join(_NUMBERS)}) (?=[\w ]*\d)", re.IGNORECASE)
 _LACKS = re.compile(r"[\s,;/+]+(?:and )?(?:no|without)(?: an?)?(?: discrete| dedicated)? gpus?$", re.IGNORECASE)
 _PLURAL = re.compile(  # two 3090s
-    r"\b(\d{1,2}) ?[x\u00d7]? ((?:(?:nvidia|geforce|rtx) )*)([2-5]0[5-9]0(?: ti| super)?)s\b", re.IGNORECASE
+    rf"\b(\d{{1,2}}|{'|'.join(COUNTS)})(?: ?[x\u00d7])? "
+    r"((?:(?:nvidia|geforce|rtx) )*)([2-5]0[5-9]0(?: ti| super)?)s\b",
+    re.IGNORECASE,
 )
 _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re.IGNORECASE)  # its RAM and its SSD
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
-    r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
+    r"\bnv-?link(?:ed)?(?: bridge)?\b|"
+    r"\b(?:cuda|(?:nvidia[- ])?drivers?|llama\.?cpp|rocm)(?: version)?:? [bv]?\d[\d.]*\b|"
+    r"@ ?\d{2,4} ?w\b|\b(?:(?:intel )?u?hd (?:graphics )?\d{3,4}|(?:intel )?u?hd graphics|(?:amd )?radeon graphics)\b|"
+    r"\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
     r"(?<=\w) (?:node|instance|pod)\b|"
     r"\b(?:developer kit|dev ?kit|mini[- ]?pc|am[45]|lga ?\d{3,4}|"
     r"(?:\d{1,2}|two|four|eight) (?:sticks|dimms|modules))\b|(?<=gb) mod(?:ded|ified)?\b|"
@@ -130,7 +241,8 @@ _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
     r"config(?:uration)?|total|combined|mixed|es|qs|"
     r"runpod|vast(?:\.ai)?|aws|gcp|gddr\dx?|hbm\d?e?|\d+[- ]?bit|sm_?\d+|"
-    r"engineering sample|headless|eco mode|overclocked|oc|undervolted|\d+w|power limited(?: to \d+w)?|"
+    r"engineering sample|headless|eco mode|overclocked|oc|undervolted|"
+    r"\d+ ?w|(?:power[- ])?limit(?:ed)?(?: to)?(?: \d+ ?w)?|"
     r"\d+ ?(?:p|e)?-?cores?|\d+c(?:/\d+t)?|\d+p\+\d+e|\d+ threads?|smt off|\d ?numa nodes?|\d(?:\.\d+)? ?ghz|avx\d+|"
     r"sapphire rapids|emerald rapids|granite rapids|ice lake|cascade lake|sky ?lake|broadwell|haswell|"
     r"(?:alder|raptor|arrow|meteor|lunar|comet|rocket|coffee) lake|naples|rome|milan|genoa|turin|zen ?\d\+?)\b|[~]",
@@ -140,6 +252,7 @@ _COUNTED = re.compile(r"^\d{1,2} ?x|x ?\d{1,2}$", re.IGNORECASE)
 _COUNT = re.compile(r"[x\u00d7] ?(\d{1,2})|(\d{1,2}) ?[x\u00d7]", re.IGNORECASE)
 _COMMA = "\x1f"  # one within brackets, which separates no parts
 _NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
+_SEVERAL_BEHIND = re.compile(r"^(.+\S)\s+[x\u00d7] ?(\d{1,2})$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
 _ONLY_CHANNELS = re.compile(rf"(?:\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)", re.IGNORECASE)
 _FILLER = re.compile(
@@ -162,6 +275,7 @@ _BOARD = re.compile(
 )
 _SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
+_NUMBERED = re.compile(r"\bgpu ?#?1\s*:", re.IGNORECASE)  # a list of cards, of which each is another
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
 
 
@@ -191,13 +305,15 @@ def as_parts(text: str) -> str:
 
 def _pieces(text: str) -> list[str]:
     """The parts of a description."""
-    text = _MEBIBYTES.sub(_in_gib, text.translate(_LETTERS))
-    text = _MARKS.sub("", _THOUSANDS.sub("", text))
+    text, numbered = _MARKS.sub("", text.translate(_LETTERS)), bool(_NUMBERED.search(text))
+    for pattern, word in (*_OTHER_LANGUAGES, *_SCREENSHOT):
+        text = pattern.sub(word, text)
+    text = _THOUSANDS.sub("", _MEBIBYTES.sub(_in_gib, text))
     outside, desktop = bool(_OUTSIDE.search(text)), bool(_DESKTOP.search(text))
     laptop = bool(_LAPTOP.search(text)) and not outside
     if _CABLE.search(text):
         text = _E_GPU.sub(" ", text)
-    for pattern, word in (*_OTHER_SCRIPTS, *_SHORT, *(_IN_A_MAC if _APPLE.search(text) else ())):
+    for pattern, word in (*_SHORT, *(_IN_A_MAC if _APPLE.search(text) else ())):
         text = pattern.sub(word, text)
     text = without_computers(instance(text))
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
@@ -208,7 +324,13 @@ def _pieces(text: str) -> list[str]:
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
     text = _GIGABYTES.sub(r"\1GB", text)
     text = _APPLE_CORES.sub(r"\1 \2core", _NOTHING.sub("", text))
-    text = _OF_A_MAC.sub(r"\1 + \2 SSD", _PLURAL.sub(r"\1x \2\3", _PAIR.sub("2x ", text)))
+    text = _OF_A_MAC.sub(
+        r"\1 + \2 SSD",
+        _PLURAL.sub(
+            lambda found: f"{COUNTS.get(found[1].lower(), found[1])}x {found[2]}{found[3]}",
+            _PAIR.sub("2x ", text),
+        ),
+    )
     text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
     inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
     whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
@@ -218,6 +340,10 @@ def _pieces(text: str) -> list[str]:
     parts = [_bare(piece) for piece in tidy if piece and not (_NO_GPU.fullmatch(piece) or _is_board(piece))]
     if any(is_part(piece) and kind_of(piece) == "chip" for piece in parts):
         parts = [piece for piece in parts if not is_computer(piece)]
+    if numbered:
+        parts = [f"{number}x {piece}" if number > 1 else piece for piece, number in Counter(parts).items()]
+    if any(is_part(piece) and kind_of(piece) == "gpu" for piece in parts):
+        parts = [piece for piece in parts if not is_integrated(piece)]
     if laptop:
         parts = _of_a_laptop(parts)
     elif any(map(is_of_a_laptop, parts)):
@@ -228,7 +354,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _in_gib(found: re.Match[str]) -> str:
-    """The size in GB that a report in MB or kB, such as `65458 MB`, is of: the system or the card keeps some of it."""
+    """The size in GB that a report, such as `65458 MB`, is of: the system or the card keeps some of it."""
     gib = int(found[1].replace(",", "")) / (1024 if found[2].lower() == "m" else 1024**2)
     sold = next(size for size in sorted(m * 2**n for m in (1, 3) for n in range(16)) if size >= gib)
     if sold - gib <= NEAR_SOLD * sold:
@@ -299,7 +425,7 @@ def _without_remarks(piece: str) -> list[str]:
     brackets = _BRACKETS.findall(piece)
     if not brackets or is_part(piece):
         return [piece.replace(_COMMA, " ")]
-    name = _BRACKETS.sub(" ", piece).strip()
+    name = _SEVERAL_BEHIND.sub(r"\2x \1", _BRACKETS.sub(" ", piece).strip())
     remarks = (_REMARK.sub(" ", one) for bracket in brackets for one in bracket.split(_COMMA))
     said = [rest for remark in remarks if (rest := _ENDS.sub("", " ".join(remark.split())))]
     if not said:

@@ -55,13 +55,25 @@ SYSTEMS = {  # operating systems, in the normal form
             "archlinux",
         ),
         *("manjaro", "cachyos", "popos", "proxmox", "rockylinux", "almalinux", "centos", "rhel", "opensuse", "nobara"),
+        *(
+            "bazzite",
+            "unraid",
+            "endeavouros",
+            "gentoo",
+            "steamos",
+            "truenas",
+            "dgxos",
+            "proxmoxve",
+            "gnulinux",
+            "asahi",
+        ),
     ),
     "windows": ("windows", "windows10", "windows11", "win10", "win11", "windowsserver"),
     "macos": ("macos", "osx"),
 }
-_EDITION = re.compile(r"(?<=\d) (?:pro|home|enterprise|ltsc|education|\d\dh\d)\b", re.IGNORECASE)  # of Windows
+_EDITION = re.compile(r"(?<=\d)(?: (?:pro|home|enterprise|ltsc|education|\d\dh\d))+\b", re.IGNORECASE)  # of Windows
 _RELEASE = re.compile(  # of Linux, behind its name
-    r"[\d.]+|lts|linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
+    r"\d[\w.-]*|lts|linux|lxc|ve|os|gnu/linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
 )
 MOST_MT_S = {"ddr3": 2132, "ddr4": 4399, "ddr5": 10_000}  # of RAM whose kind nobody gave: DDR5 is sold from 4800 on
 OF_CHIPS = (1, 2, 3, 4, 6, 8, 12, 16)  # channels of memory that is soldered beside a chip
@@ -72,7 +84,7 @@ _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 _PLUS = re.compile(
     r"\s+\+\s*|\+(?=[^\s-])|(?<!max)\+\s+(?=[^\s(])|\+\s+(?=[^\s(])(?!(?:pro\s+)?\d{3}\b(?!\s*gi?b))", re.IGNORECASE
 )
-_SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
+_SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b(?!/s|ps)", re.IGNORECASE)
 _SEPARATORS, _GIB = re.compile(r"[^a-z0-9]+"), re.compile(r"(?<=\d)gib")
 _TERABYTES = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?ti?b\b", re.IGNORECASE)
 COUNTS = {"dual": 2, "twin": 2, "triple": 3, "quad": 4}
@@ -141,8 +153,9 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
         (
-            r"\d ?[mg]b/s\b",
-            "write a drive by its kind, such as nvme-gen3; storage.read_gb_s of a machine's file takes a speed",
+            r"\d ?[mg]b(?:/s|ps)\b",
+            "write a drive by its kind, such as nvme-gen3, and RAM by its, such as ddr5-5600x2; storage.read_gb_s and "
+            "memory.bandwidth_gb_s of a machine's file take speeds",
         ),
         (r"\bof \d+ channels?\b", "write the channels of one socket beside the memory, as ddr5-4800x8"),
     )
@@ -269,6 +282,12 @@ def is_computer(word: str) -> bool:
     return not plain(_COMPUTER.sub("", word.lower()))
 
 
+def is_integrated(word: str) -> bool:
+    """Whether a word names the GPU inside a processor."""
+    part = _read(word).part if is_part(word) else None
+    return part is not None and part.kind == "chip" and integrated(part)
+
+
 def kind_of(word: str) -> str:
     """The kind of part that a word names, one of KINDS, `RAM`, or nothing for an operating system; it names one."""
     read = _read(word)
@@ -285,16 +304,15 @@ def parse_parts(text: str) -> Parts:
     """
     by_kind: dict[str, Part] = {}
     cards: list[Part] = []
-    ram_gib, generation, system = None, "", ""
+    sizes: list[tuple[str, float]] = []
+    generation, system = "", ""
     channels, mt_s, doubtful = 0, 0, ""
     bare, sockets, of_both, vram_gib, own_drive = False, 1, "", None, ""
     for word in words(text):
         read = _read(word)
         vram_gib, own_drive = read.vram_gib or vram_gib, read.own_drive or own_drive
         if read.ram_gib is not None:
-            if ram_gib is not None:
-                raise Conflict(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
-            ram_gib = read.ram_gib
+            sizes.append((word, read.ram_gib))
         if read.system:
             if system not in ("", read.system):
                 raise Conflict(f"{system} and {read.system}: two operating systems; give one")
@@ -319,6 +337,11 @@ def parse_parts(text: str) -> Parts:
                 if read.part.kind == "chip" and read.part in _family(before, of_any_name=True):
                     by_kind["chip"] = max(before, read.part, key=lambda part: "core" in part.name)
                     continue
+                if read.part.kind == "storage":  # the model is on the fastest
+                    by_kind["storage"] = max(before, read.part, key=lambda part: part.numbers["read_gb_s"].value)
+                    continue
+                if read.part == before and read.part.kind == "cpu" and link_between(before) is None:
+                    continue
                 raise Conflict(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
             else:
                 by_kind[read.part.kind] = read.part
@@ -328,7 +351,8 @@ def parse_parts(text: str) -> Parts:
                 bare = True
             of_both = word if read.of_both else of_both
     if vram_gib is not None and not (cards == [] and "chip" in by_kind):
-        _check_vram(cards, vram_gib)
+        cards = _with_vram(cards, vram_gib)
+    ram_gib, cards = _without_vram(sizes, cards)
     chip_with_drive = "ssd_gb_s" in getattr(by_kind.get("chip"), "numbers", {})
     if chip_with_drive and "storage" in by_kind and by_kind["storage"].numbers["read_gb_s"].guessed:
         del by_kind["storage"]  # its own
@@ -387,7 +411,8 @@ def _of_speed(mt_s: int, generation: str, by_kind: Mapping[str, Part]) -> Part:
     kind = generation or next(kind for kind, most in MOST_MT_S.items() if mt_s <= most)
     if not generation and cpu is not None and cpu.memory and not takes(cpu, kind):
         kind = split(catalogue()[cpu.memory])[0].partition("-")[0]
-    if (found := memory_part(f"{kind}-{mt_s}x2")) is None:
+    found = memory_part(f"{kind}-{mt_s}x2") or memory_part(f"{kind}-{2 * mt_s}x2")  # of a clock, twice as many
+    if found is None:
         beside = f"{cpu.name} and " if cpu is not None else ""
         raise Conflict(
             f"{beside}{mt_s} MT/s: {kind} is not sold at this speed; write the RAM's kind, such as DDR4-3200"
@@ -395,15 +420,49 @@ def _of_speed(mt_s: int, generation: str, by_kind: Mapping[str, Part]) -> Part:
     return found
 
 
-def _check_vram(cards: Sequence[Part], vram_gib: float) -> None:
-    """Raise BadInput for memory of cards that nobody named, or that have another."""
+def _with_vram(cards: list[Part], vram_gib: float) -> list[Part]:
+    """The cards with this memory, each or together.
+
+    Raises BadInput for memory of cards that nobody named, or that were not sold with it.
+    """
     each = [card.numbers["memory_gib"].value for card in cards]
-    if not each:
+    if not cards:
         raise Incomplete(f"{vram_gib:g} GB of VRAM: of which GPU? Name it, such as rtx-3060")
-    vram_gib = _as_reported(vram_gib, each)
-    if vram_gib not in (*each, sum(each)):
-        has = " and ".join(f"{size:g}" for size in dict.fromkeys(each))
-        raise Conflict(f"{vram_gib:g} GB of VRAM, but {cards[0].name} has {has}; give the card that it is")
+    if _as_reported(vram_gib, (*each, sum(each))) in (*each, sum(each)):
+        return cards
+    if found := _sold_with(cards, vram_gib):
+        return found
+    has = " and ".join(f"{size:g}" for size in dict.fromkeys(each))
+    raise Conflict(f"{vram_gib:g} GB of VRAM, but {cards[0].name} has {has}; give the card that it is")
+
+
+def _sold_with(cards: Sequence[Part], vram_gib: float) -> list[Part]:
+    """Equal cards as they were sold with this memory, each or together; none if they were not."""
+    if len({card.name for card in cards}) != 1:
+        return []
+    try:
+        read = _read(f"{len(cards)}x {cards[0].name} {vram_gib:g}GB")
+    except (OutOfRange, UnknownPart):
+        return []
+    return [] if read.part is None else [read.part] * len(cards)
+
+
+def _without_vram(sizes: Sequence[tuple[str, float]], cards: list[Part]) -> tuple[float | None, list[Part]]:
+    """The size of RAM, None if there is none, and the cards with the memory that stands alone beside it.
+
+    sizes: in GiB, with the word that gives each. Raises BadInput for two sizes of RAM.
+    """
+    if len(sizes) == 2 and cards:
+        own = [card.numbers["memory_gib"].value for card in cards]
+        alone = [size for word, size in sizes if not plain(_SIZE.sub("", word))]
+        near = [size for size in dict.fromkeys(alone) if _as_reported(size, own) in own]
+        for found in (near, [size for size in alone if _sold_with(cards, size)]):
+            if len(found) == 1:
+                (ram_gib,) = [size for _, size in sizes if size != found[0]] or found
+                return ram_gib, cards if found is near else _sold_with(cards, found[0])
+    if len(sizes) > 1:
+        raise Conflict(f"{sizes[0][1]:g}GiB and {sizes[1][0]}: two sizes of RAM; give one")
+    return (sizes[0][1] if sizes else None), cards
 
 
 def _of_one_socket(memory: Part, cpu: Part) -> Part:
