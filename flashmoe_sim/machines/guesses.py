@@ -16,7 +16,7 @@ SOLDERED = ("lpddr4", "lpddr4x", "lpddr5", "lpddr5x")  # of laptops and small co
 
 # Processors that take the generation of memory before their best one too, by that.
 TAKES_OLDER = {
-    5: re.compile(r"Intel Core i"),
+    5: re.compile(r"Intel (?:Core i|Processor N|Core 3 N)"),
     4: re.compile(r"Intel Core i\d-[67]\d{3}|Intel Xeon E5-\d+\w? v3"),
 }
 _GENERATION = re.compile(r"ddr(\d)")

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
-from flashmoe_sim.machines.computers import LAPTOPS, instance, without_computers
+from flashmoe_sim.machines.computers import LAPTOPS, instance, sold_as, without_computers
 from flashmoe_sim.machines.parts import DESKTOP
 from flashmoe_sim.machines.written import (
     CHANNELS,
@@ -178,7 +178,7 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b(?:single|one|1) (?:stick|dimm|module)\b", re.IGNORECASE), "single channel"),
     (re.compile(r"\bsystem (?=ram|memory)", re.IGNORECASE), ""),
     (re.compile(r"\s*[*\u00d7]\s*(\d{1,2})(?=$|[\s,;+/)])"), r" x\1"),  # cards, behind their name
-    (re.compile(r"\b([24]0[6-8]0)S\b"), r"\1 Super"),
+    (re.compile(r"\b((?:gtx ?)?16[56]0|(?:rtx ?)?[24]0[6-8]0)S\b", re.IGNORECASE), r"\1 Super"),
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
 _IN_A_MAC = (  # its cores, and its SSD
@@ -189,7 +189,7 @@ _IN_A_MAC = (  # its cores, and its SSD
     (re.compile(r"\b(\d+)[- ]?(?:core gpu|gpu(?:[- ]?cores?)?)\b\s*/?", re.IGNORECASE), r", \1core, "),
     (re.compile(r"[\s,/]*\b(\d+(?:\.\d)? ?[GT]B ssd)\b", re.IGNORECASE), r", \1"),
 )
-_APPLE = re.compile(r"\bm[1-9]\b", re.IGNORECASE)
+_APPLE = re.compile(r"\bm[1-9]\b|\bmacbook\b", re.IGNORECASE)
 _LABEL = re.compile(
     r"\b(?:(?:old|new|my|main|home|work|test|gaming) )*(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|"
     r"cpus?|processors?|gpus?|graphics(?: card)?|"
@@ -257,7 +257,7 @@ _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
 _ONLY_CHANNELS = re.compile(rf"(?:\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)", re.IGNORECASE)
 _FILLER = re.compile(
     r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket|gddr\dx?|hbm\d?e?|\d+-?bit|"
-    r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0",
+    r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0|x[79]9|z[789]7",
     re.IGNORECASE,
 )
 _KIND_OF_A_CHIP = re.compile(r"lpddr\dx?", re.IGNORECASE)  # of the memory
@@ -270,7 +270,7 @@ _OF_WHOM = re.compile(  # makers of cards, and their editions
 )
 _BOARD = re.compile(
     r"(?:(?:asus|asrock|msi|gigabyte|supermicro|huananzhi) )?.*\b(?:motherboard|mobo|psu|power supply|case|risers?|"
-    r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|w?rx\d0|trx\d0)\b.*",
+    r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|w?rx\d0|trx\d0|mz\d\d-\w+|h1[1-3]ssl-?\w*|romed8\S*|x1[0-3][ds]\w+(?:-\w+)?)\b.*",
     re.IGNORECASE,
 )
 _SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)
@@ -315,7 +315,8 @@ def _pieces(text: str) -> list[str]:
         text = _E_GPU.sub(" ", text)
     for pattern, word in (*_SHORT, *(_IN_A_MAC if _APPLE.search(text) else ())):
         text = pattern.sub(word, text)
-    text = without_computers(instance(text))
+    text, sold = sold_as(instance(text))
+    text = without_computers(text)
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
     sizes = set(map(int, _SIZES.findall(text)))
     text = _MODULES_OF.sub(lambda found: " " if int(found[1]) * int(found[2]) in sizes else found[0], text)
@@ -324,13 +325,10 @@ def _pieces(text: str) -> list[str]:
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
     text = _GIGABYTES.sub(r"\1GB", text)
     text = _APPLE_CORES.sub(r"\1 \2core", _NOTHING.sub("", text))
-    text = _OF_A_MAC.sub(
-        r"\1 + \2 SSD",
-        _PLURAL.sub(
-            lambda found: f"{COUNTS.get(found[1].lower(), found[1])}x {found[2]}{found[3]}",
-            _PAIR.sub("2x ", text),
-        ),
+    text = _PLURAL.sub(
+        lambda found: f"{COUNTS.get(found[1].lower(), found[1])}x {found[2]}{found[3]}", _PAIR.sub("2x ", text)
     )
+    text = _OF_A_MAC.sub(r"\1 + \2 SSD", text) if _APPLE.search(text) else text
     text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
     inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
     whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
@@ -340,6 +338,7 @@ def _pieces(text: str) -> list[str]:
     parts = [_bare(piece) for piece in tidy if piece and not (_NO_GPU.fullmatch(piece) or _is_board(piece))]
     if any(is_part(piece) and kind_of(piece) == "chip" for piece in parts):
         parts = [piece for piece in parts if not is_computer(piece)]
+    parts += _as_sold(parts, sold)
     if numbered:
         parts = [f"{number}x {piece}" if number > 1 else piece for piece, number in Counter(parts).items()]
     if any(is_part(piece) and kind_of(piece) == "gpu" for piece in parts):
@@ -373,6 +372,14 @@ def _bare(piece: str) -> str:
 def _is_board(piece: str) -> bool:
     """Whether a piece is a motherboard, or what else holds parts, and names no part."""
     return bool(_BOARD.fullmatch(piece)) and is_unknown(piece) and not any(map(is_certain, piece.split()))
+
+
+def _as_sold(parts: list[str], sold: str) -> list[str]:
+    """The parts with which a computer is sold, of kinds that nobody named; none if the processor was."""
+    named = {kind_of(piece) for piece in parts if is_part(piece)}
+    if not sold or named & {"cpu", "chip"}:
+        return []
+    return [piece for piece in words(sold) if (kind := kind_of(piece)) not in named or not kind]
 
 
 def _of_a_laptop(parts: list[str]) -> list[str]:

@@ -111,7 +111,8 @@ _PROCESSOR = re.compile(r"\b(?:ryzen|threadripper|epyc|xeon|core (?:i\d|ultra)|i
 _OF_PROCESSORS = re.compile(  # what says nothing of which processor it is: families within families, cores, samples
     r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|"
     r"\bzen ?\d\+?|\b(?:qs|es)\b|(?<=epyc )(?:naples|rome|milan|genoa|bergamo|turin)\b|"
-    r"\b(?:(?:sapphire|emerald|granite) rapids|(?:cascade|ice) lake|broadwell|haswell|skylake)(?:-ep|-sp)?\b",
+    r"\b(?:(?:alder|arrow|panther|raptor) lake|"
+    r"(?:sapphire|emerald|granite) rapids|(?:cascade|ice) lake|broadwell|haswell|skylake)(?:-ep|-sp)?\b",
     re.IGNORECASE,
 )
 CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
@@ -164,7 +165,7 @@ _CHANNELS = re.compile(r"x\d+$|channels?$")
 _OTHER_MEMORY = re.compile(r"(lpddr[45]x?|ddr[345])(\d{4,5})(?:x(\d{1,2}))?")
 _MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
 _FOR_ONE_SOCKET = re.compile(r"\bepyc[- ]?\d\w{2}\dp\b", re.IGNORECASE)
-_WITH_LETTERS = re.compile(r"i\d-\d{4,5}[a-z]+")  # an Intel Core whose number alone is no other part's
+_WITH_LETTERS = re.compile(r"i\d-(?:\d{4,5}[a-z]+|\d{5})")  # an Intel Core whose number alone is no other part's
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
 
 
@@ -266,8 +267,8 @@ def left_over(text: str) -> list[str]:
 def has_laptop(word: str) -> bool:
     """Whether a word names a card, or one with its memory, that exists for laptops too."""
     size = _SIZE.search(word)
-    bare = _SEVERAL.sub("", f"{word[: size.start()]} {word[size.end() :]}" if size else word, count=1).strip()
-    part = named_part(bare)
+    bare = _SEVERAL.sub("", f"{word[: size.start()]} {word[size.end() :]}" if size else word, count=1)
+    part = named_part(_VRAM.sub("", bare).strip())
     return part is not None and part.kind == "gpu" and not part.form and laptop_card(part) is not None
 
 
@@ -608,6 +609,8 @@ def _with_bare_speed(word: str) -> _Read | None:
     if found is None or _OF_A_KIND.search(word) or not LEAST_MT_S <= int(found[1] or found[2]) <= MOST_MT_S["ddr5"]:
         return None
     rest = f"{word[: found.start()]} {word[found.end() :]}"
+    if found[1] and (card := named_part(found[1])) is not None and card.kind == "gpu" and _SIZE.match(word):
+        return None  # 8GB 3070
     ram = _read(rest) if _SIZE.search(rest) else None
     if ram is not None and (ram.ram_gib is None or ram.part is not None):
         return None
@@ -694,9 +697,11 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
         size = _as_reported(size, sold)
         if size not in sold:
             kind = UnknownPart if _RAM_SAID.search(word) else OutOfRange  # the size is of another part, without a mark
+            laptop = laptop_card(part)
+            has = f", which {laptop.name} has" if laptop and laptop.numbers["memory_gib"].value == size else ""
             raise kind(
-                f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}; RAM is a part of its own: "
-                f"{part.name} + {size:g}GiB"
+                f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}{has}; RAM is a part of its "
+                f"own: {part.name} + {size:g}GiB"
             )
         return _Read(sold[size])
     if part.kind == "chip":
@@ -865,7 +870,7 @@ def _names() -> dict[str, str]:
         if part.title.startswith("Intel Core") and _WITH_LETTERS.fullmatch(part.name):
             bare += [(part.name.partition("-")[2] + suffix, part.name) for suffix in ("", "f")]  # 10700K
         if part.title.startswith("Intel Core"):
-            ways.append((f"{part.name}f", part.name))  # the same processor without graphics
+            ways += [(f"{part.name}{letter}", part.name) for letter in "ft"]  # without graphics, or with less power
             bare.append((f"{part.name.partition('-')[2]}f", part.name))  # 12400F
         if part.name.startswith("xeon-e"):
             bare.append((part.name.removeprefix("xeon-"), part.name))  # E5-2680 v4
