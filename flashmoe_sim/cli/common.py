@@ -56,11 +56,12 @@ class FiniteRange(click.FloatRange):
 
 
 class _InThousands:
-    """Takes `32k` for 32,768, as engines' pages write a context."""
+    """Takes `32k` for 32,768 and `1m` for 1,048,576, as engines' pages write a context."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d{1,5})k", value, re.IGNORECASE) if isinstance(value, str) else None
-        number: int = super().convert(int(found[1]) * 1024 if found else value, param, ctx)  # type: ignore[misc]
+        found = re.fullmatch(r"(\d{1,5})([km])", value.lower()) if isinstance(value, str) else None
+        given = int(found[1]) * 1024 ** (" km".index(found[2])) if found else value
+        number: int = super().convert(given, param, ctx)  # type: ignore[misc]
         return number
 
 

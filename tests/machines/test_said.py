@@ -109,6 +109,14 @@ def test_a_question_says_what_to_give() -> None:
         ("RTX 4090/3090 + 64GB", "unknown part 'RTX 4090/3090'", UnknownName),
         ("RTX 3060, 1TB SSD, 32GB", "'1TB SSD': of which kind? Write sata-ssd, nvme-gen3,", Incomplete),
         ("RTX 3060 + 64GB + 2TB", "'2TB': write a drive by its kind, without its size, such as nvme-gen4; ", Malformed),
+        ("EPYC 9654, 768GB, 460GB/s", "'460GB/s': write a drive by its kind, such as nvme-gen3, and RAM", Incomplete),
+        ("2x 2080ti 22g 128g", "'2x rtx-2080-ti 22GB': each or together? Write 2x rtx-2080-ti-22gb, or 2x", Malformed),
+        (
+            "RTX 5090 24GB, 64GB",
+            "'RTX 5090 24GB': rtx-5090 was sold with 32 GB, not 24, which rtx-5090-laptop",
+            OutOfRange,
+        ),
+        ("RTX 4090, 32GB, 64GB", "32GiB and 64GB: two sizes of RAM; give one", Conflict),
         ("RTX 3060, NVMe SSD ~1400 MB/s, 32GB", "'NVMe SSD ~1400 MB/s': write a drive by its kind, such a", Incomplete),
     ],
 )
@@ -127,7 +135,9 @@ def test_a_path_is_no_description() -> None:
 
 def test_the_order_of_parts_does_not_matter() -> None:
     parts = ["RTX 3090", "i9-12900K", "64GB DDR5-4800", "990 PRO", "Ubuntu"]
-    names = {load_machine(mark.join(parts[at:] + parts[:at])).name for at in range(5) for mark in (" + ", ", ", " / ")}
+    names = {
+        load_machine(mark.join(parts[at:] + parts[:at])).name for at in range(5) for mark in (" + ", ", ", " / ", "\n")
+    }
     assert names == {"rtx-3090 + i9-12900k + ddr5-4800x2 + 990-pro + 64GiB + linux"}
     with pytest.raises(Incomplete):
         load_machine("RTX 3090 / i9-12900K")
