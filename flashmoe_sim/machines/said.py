@@ -182,7 +182,8 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
 _IN_A_MAC = (  # its cores, and its SSD
-    (re.compile(r"(\d ?gi?b) (\d ?tb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
+    (re.compile(r"(\bm\d(?: pro| max| ultra)?) \d{1,2}c?/(\d{1,2})c?\b(?! ?[gt]i?b)", re.IGNORECASE), r"\1 \2core"),
+    (re.compile(r"(\d ?gi?b) (\d ?tb|256 ?gb|512 ?gb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
     (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),
     (re.compile(r"\b\d+[- ]?cores?(?= +\d+[- ]?(?:core )?gpu)", re.IGNORECASE), " "),
     (re.compile(r"\b\d+[- ]?(?:core )?cpu\b(?: cores?)?\s*/?", re.IGNORECASE), " "),
@@ -227,7 +228,7 @@ _TWO_RATES = re.compile(r"\b((?:lp)?ddr\d\w?[- ]?)(\d{4,5})\s?(?:/|or|and)\s?(\d
 _PER_SECOND = re.compile(r"(?<=[MGmg][TBtb])/s\b")
 _BETWEEN = re.compile(
     r"\s+/\s+|\s*[;|\n]\s*|\s+(?:w/|with|and|plus|&)\s+|(?:(?<!\d),|,(?!\d{3}(?!\d)))\s*(?:(?:and|with)\s+)?"
-    r"|\s+(?:e-?gpu\s+)?(?:over|via|through|on)\s+(?=thunderbolt|usb4|oculink|tb\d|pcie)",
+    r"|\s+(?:on|in)\s+(?:an?|my)\s+|\s+(?:e-?gpu\s+)?(?:over|via|through|on)\s+(?=thunderbolt|usb4|oculink|tb\d|pcie)",
     re.IGNORECASE,
 )
 _MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4}) ?gi?b", re.IGNORECASE)
@@ -239,7 +240,7 @@ _MODULES_OF = re.compile(  # 2x32 or 2x32GB beside 64GB, before what is no card
 _SIZES = re.compile(r"(?<![\w.])(?<!x )(\d{1,4}) ?gi?b\b", re.IGNORECASE)
 _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
-    r"config(?:uration)?|total|combined|mixed|es|qs|"
+    r"config(?:uration)?|total|combined|each|mixed|es|qs|"
     r"runpod|vast(?:\.ai)?|aws|gcp|gddr\dx?|hbm\d?e?|\d+[- ]?bit|sm_?\d+|"
     r"engineering sample|headless|eco mode|overclocked|oc|undervolted|"
     r"\d+ ?w|(?:power[- ])?limit(?:ed)?(?: to)?(?: \d+ ?w)?|"
@@ -256,7 +257,7 @@ _SEVERAL_BEHIND = re.compile(r"^(.+\S)\s+[x\u00d7] ?(\d{1,2})$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
 _ONLY_CHANNELS = re.compile(rf"(?:\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)", re.IGNORECASE)
 _FILLER = re.compile(
-    r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket|gddr\dx?|hbm\d?e?|\d+-?bit|"
+    r"of|sff|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket|gddr\dx?|hbm\d?e?|\d+-?bit|"
     r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0|x[79]9|z[789]7",
     re.IGNORECASE,
 )
@@ -270,7 +271,7 @@ _OF_WHOM = re.compile(  # makers of cards, and their editions
 )
 _BOARD = re.compile(
     r"(?:(?:asus|asrock|msi|gigabyte|supermicro|huananzhi) )?.*\b(?:motherboard|mobo|psu|power supply|case|risers?|"
-    r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|w?rx\d0|trx\d0|mz\d\d-\w+|h1[1-3]ssl-?\w*|romed8\S*|x1[0-3][ds]\w+(?:-\w+)?)\b.*",
+    r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|x[79]9|z[789]7|w?rx\d0|trx\d0|mz\d\d-\w+|h1[1-3]ssl-?\w*|romed8\S*|x1[0-3][ds]\w+(?:-\w+)?)\b.*",
     re.IGNORECASE,
 )
 _SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)

@@ -238,7 +238,7 @@ def is_certain(word: str) -> bool:
     after = None if named_part(word) else _SEVERAL_AFTER.fullmatch(word)
     one = after[1] if after else _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
     size = _SIZE.search(one) or _TERABYTES.search(one)
-    rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
+    rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {_VRAM.sub(' ', one[size.end() :])}" if size else one).strip()
     if (size is not None and _drive(word, rest) is not None) or _is_bare_ram(word):
         return True
     if not (key := plain(rest)):
