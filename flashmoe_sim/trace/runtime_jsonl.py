@@ -63,7 +63,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
     Raises BadInput for a file that cannot be read, a malformed line, and a file without routed calls.
     """
-    reader = _Reader(path, options)
+    reader = _TraceFile(path, options)
     for _ in reader.collected():
         pass
     return whole(reader.finish())
@@ -74,7 +74,7 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
 
     Raises what `read` raises; reading it again raises BadInput if it has changed.
     """
-    reader = _Reader(path, options)
+    reader = _TraceFile(path, options)
     for columns in reader.collected():
         columns.forget()
     head = part_of(reader.finish(), 0, 0)
@@ -82,7 +82,7 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
 
 
 def _read_again(path: Path, head: Chunk, calls: int, options: ReadOptions) -> Iterator[Chunk]:
-    reader = _Reader(path, options)
+    reader = _TraceFile(path, options)
     for columns in reader.collected():
         if columns.waiting >= CALLS_PER_CHUNK:
             yield columns.take(head)
@@ -93,7 +93,7 @@ def _read_again(path: Path, head: Chunk, calls: int, options: ReadOptions) -> It
         yield again
 
 
-class _Reader:
+class _TraceFile:
     """Reads one file, once.
 
     columns: of the calls so far that nobody has taken.
