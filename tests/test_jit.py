@@ -22,7 +22,7 @@ import pytest
 import flashmoe_sim
 from flashmoe_sim import _jit
 from flashmoe_sim.cache import cache_root
-from flashmoe_sim.residency import one_pass
+from flashmoe_sim.residency import curve
 
 PACKAGE = Path(flashmoe_sim.__file__).parent
 HELPER = """
@@ -372,7 +372,7 @@ def test_threads_that_compile_at_once_keep_kernels_in_the_cache(monkeypatch: pyt
 
     monkeypatch.setattr(_jit, "_KernelCache", slowly)
     with ThreadPoolExecutor(8) as threads:
-        kernels = list(threads.map(_jit.jit, [one_pass._min_bypass.py_func] * 100))
+        kernels = list(threads.map(_jit.jit, [curve._min_bypass.py_func] * 100))
     (folder,) = {Path(kernel._cache.cache_path) for kernel in kernels}
     assert folder.parent == _jit.kernel_cache()
 
@@ -408,5 +408,5 @@ api.sweep("gpt-oss-120b", bank="8,16")
 def test_a_first_sweep_compiles_no_strings(run: Run, tmp_path: Path) -> None:
     """An array function in a kernel compiles the text of an error about shapes, which takes two seconds."""
     modules = run(PACKAGE, tmp_path, COMPILED)
-    assert "flashmoe_sim.residency.one_pass" in modules
+    assert "flashmoe_sim.residency.curve" in modules
     assert not [name for name in modules if name.startswith("numba.cpython.unicode")]

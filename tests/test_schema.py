@@ -6,8 +6,7 @@ import pytest
 
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.schema import COUNTS, IDENTITY, PREDICTED, RESULT_COLUMNS, TIMING, Column
-from flashmoe_sim.sweep.row import row_of
-from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.task import Task, row_of
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 

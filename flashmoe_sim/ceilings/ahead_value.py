@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flashmoe_sim.ceilings.search import smallest
+from flashmoe_sim.ceilings.larger import smallest
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.prefetchers.base import Prefetcher, default_width

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashmoe_sim.ceilings.gap import Gap, HalfGap, gap_to_min, half_gap
-from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
-from flashmoe_sim.ceilings.nulls import Nulls, nulls_of
+from flashmoe_sim.ceilings.gap import Gap, HalfGap, MissSplit, gap_to_min, half_gap, split_misses
+from flashmoe_sim.ceilings.larger import LargerBank, larger_bank, most_tries
+from flashmoe_sim.ceilings.popularity import Nulls, Stationarity, nulls_of, stationarity_of
 from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
-from flashmoe_sim.ceilings.search import most_tries
-from flashmoe_sim.ceilings.split import MissSplit, split_misses
-from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
 from flashmoe_sim.ceilings.verdict import MissVerdict, verdict_of
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.notebook import InNotebook

@@ -1,4 +1,4 @@
-"""How many of a policy's misses `min` avoids in the same banks, and how far ahead a policy would see for half."""
+"""Misses that `min` avoids in the same banks, how far ahead a policy would see for half, each miss's cause."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flashmoe_sim.ceilings.larger import smallest
 from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
-from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.table import parse_policy
@@ -126,3 +126,44 @@ def half_gap(
     steps = smallest(enough, len(np.unique(workload.trace.steps)))
     assert steps is not None, "a lookahead of the whole trace is min:forced"
     return HalfGap(steps, counted[steps], gap.optimum_contract)
+
+
+@dataclass(frozen=True)
+class MissSplit:
+    """misses = compulsory + capacity + policy + conflict - loaded_ahead, exactly.
+
+    compulsory: first uses of an expert in its layer; every bank that starts empty misses them.
+    capacity: further misses of min with bypass: no policy in these banks avoids them.
+    policy: misses of the policy beyond min's, by its choice of victims and of what to admit (`Gap` has the two parts);
+        counted under `protected` if the setup is under `runtime`.
+    conflict: the effect of slot aliasing: misses under `runtime` less those under `protected`. Negative if aliasing
+        hides more misses than it causes: an aliased request counts as a hit. 0 under the other contracts.
+    aliased_refs: requests that counted as hits in a slot already given to another expert of their call.
+    loaded_ahead: experts that the policy loaded without a miss, before the run or between steps, and then hit.
+
+    capacity, policy: None if the optimum is not known; together they are misses - compulsory - conflict +
+    loaded_ahead.
+    """
+
+    misses: int
+    compulsory: int
+    capacity: int | None
+    policy: int | None
+    conflict: int
+    aliased_refs: int
+    loaded_ahead: int
+
+
+def split_misses(workload: Workload, own: Replayed, gap: Gap) -> MissSplit:
+    """Split the misses of `own`; `gap` is its distance to `min`."""
+    total = own.counts.total()
+    compulsory = sum(int(np.count_nonzero(pool.requests_by_key)) for pool in workload.layer_pools)
+    return MissSplit(
+        misses=int(total["misses"]),
+        compulsory=compulsory,
+        capacity=None if gap.minimum is None else gap.minimum - compulsory,
+        policy=None if gap.minimum is None else gap.policy - gap.minimum,
+        conflict=int(total["misses"]) + gap.loaded_ahead - gap.policy,
+        aliased_refs=int(total["aliased_refs"]),
+        loaded_ahead=gap.loaded_ahead,
+    )

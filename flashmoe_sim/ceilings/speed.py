@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.ceilings.bottleneck import bottleneck
-from flashmoe_sim.ceilings.floor import Floor, floor_of
+from flashmoe_sim.ceilings.bottleneck import Floor, bottleneck, floor_of
 from flashmoe_sim.ceilings.hardware import hardware_moves
 from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
@@ -27,11 +26,11 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, weights_of
-from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.timeline.timing import speed_draws
 from flashmoe_sim.timeline.work import INTERVAL_STEPS, Work, last_steps
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flashmoe_sim.ceilings.gap import Gap, HalfGap
+from flashmoe_sim.ceilings.gap import Gap, HalfGap, MissSplit
 from flashmoe_sim.ceilings.larger import LargerBank
 from flashmoe_sim.ceilings.regime import Cliff
-from flashmoe_sim.ceilings.split import MissSplit
 from flashmoe_sim.residency.setup import Setup
 
 MOST = 0.5

@@ -77,12 +77,12 @@ def read_header(path: Path, *, strings_of: str = "") -> Header:
     size = regular_file_bytes(path, kind="a GGUF file")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(path, content, size).header(strings_of)
+            return _HeaderReader(path, content, size).header(strings_of)
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-class _Reader:
+class _HeaderReader:
     """A position in a mapped file, and the errors that name it."""
 
     def __init__(self, path: Path, content: mmap.mmap, size: int) -> None:

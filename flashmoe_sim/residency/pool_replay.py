@@ -15,14 +15,15 @@ from flashmoe_sim.content import NoContent, hash_of
 from flashmoe_sim.io.errors import BadInput, Malformed, SimError, TooLarge
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape
+from flashmoe_sim.policies.base import NEVER, STAMPS, EvictingPolicy, PoolShape, on_call, on_install
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, seen, sequential, tally, victim, warm
+from flashmoe_sim.residency import atomic, deferred, loops, seen, sequential, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
-from flashmoe_sim.residency.own_kernels import checked, new_state
+from flashmoe_sim.residency.own_rules import checked, new_state
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.pool_state import N_LOADED, NOW, PoolState, Rules
+from flashmoe_sim.residency.pool_state import LOADED, N_LOADED, NOW, OPENED, USED, PoolState, Rules
+from flashmoe_sim.residency.seen import on_miss
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -33,7 +34,7 @@ class Recording(NamedTuple):
     calls: i32 [calls, len(tally.STREAM)].
     used: i64 [predicted], the routed call that first uses an expert read ahead, UNUSED, or NOT_READ.
     slot: i32 [references], -1 before it is written. hit: u8 [references], 1 if the expert was resident, UNREAD (of
-        residency/served.py) if it was not and, being minor, was not read.
+        residency/loops.py) if it was not and, being minor, was not read.
     """
 
     calls: NDArray[np.int32]
@@ -91,8 +92,8 @@ def begin_pool(workload: Workload, setup: Setup, number: int, bank: Capacity, la
     state = PoolState.empty(slots, pool.keys, new_state(policy, shape))
     if policy.warm:
         requests = [one.requests_by_key for one in workload.profile(policy).pools]
-        keys = warm.warm_keys(requests[number] if setup.scope == "layer" else np.concatenate(requests), bank)
-        upcoming, filling = warm.first_uses(pool, keys), _filling(policy)
+        keys = warm_keys(requests[number] if setup.scope == "layer" else np.concatenate(requests), bank)
+        upcoming, filling = first_uses(pool, keys), _filling(policy)
         with checked(policy, filling.kernels, state.policy):
             filling.run(keys, upcoming, pool.step[0], bank.size, state.arrays(), state.policy)
     return state
@@ -135,9 +136,9 @@ def go_on(
         call, fault, slot = loop.run(
             calls, predicted, rules, state.arrays(), state.policy, state.scratch(), table, recording
         )
-    if fault == victim.NO_SLOT:
+    if fault == loops.NO_SLOT:
         raise slot_overflow(workload, setup, number, call, bank)
-    if fault != victim.FINE:
+    if fault != loops.FINE:
         raise _wrong_victim(workload, pool, setup, bank, call, fault, slot)
     if not isinstance(setup.prefetch, NoPrefetch):
         compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)
@@ -172,7 +173,7 @@ def _loop(policy: EvictingPolicy, contract: str) -> Loop:
 
 def _filling(policy: EvictingPolicy) -> Loop:
     """The loop that fills a bank before the first call."""
-    return _compiled(type(policy), warm.fill, _content(type(policy)))
+    return _compiled(type(policy), fill, _content(type(policy)))
 
 
 def _content(kind: Any) -> str | None:
@@ -224,7 +225,7 @@ def _wrong_victim(
     return Malformed(
         f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {at} of "
         f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
-        f"expected {victim.EXPECTED[fault]}"
+        f"expected {loops.EXPECTED[fault]}"
     )
 
 
@@ -246,3 +247,41 @@ def check_books(setup: Setup, bank: Capacity, state: PoolState, counted: NDArray
             f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "
             f"expected {expected}; its functions may write only to its state"
         )
+
+
+def warm_keys(requests_by_key: NDArray[np.int64], bank: Capacity) -> NDArray[np.uint32]:
+    """The keys that a profile requests most and that fit the bank together, the least requested first; u32.
+
+    Of equal ones the lower number comes first; a key without a request is left out.
+    """
+    order = np.argsort(-requests_by_key, kind="stable")
+    order = order[requests_by_key[order] > 0]
+    fits = np.cumsum(bank.size[order]) <= bank.room
+    return order[fits][::-1].astype(np.uint32)
+
+
+def first_uses(pool: Pool, keys: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """The first reference to each key, or NEVER; i32."""
+    first = pool.first_reference[keys]
+    return np.where(first < pool.refs, first, NEVER).astype(np.int32)
+
+
+def fill(key: Any, upcoming: Any, step: int, size: Any, held: Any, state: Any) -> None:
+    """Install keys in an empty bank, as misses of one call before the first, of its step; nothing is counted.
+
+    What a policy admits is not asked: an engine loads its profile whatever its rule for misses is.
+    """
+    slot_key, key_slot, carry = held.slot_key, held.key_slot, held.carry
+    on_call(state, step, 0, 0)
+    for slot in range(len(key)):
+        k = key[slot]
+        now = slot + 1
+        on_miss(state, k, now, upcoming[slot])
+        slot_key[slot] = k
+        key_slot[k] = slot
+        carry[USED] += size[k]
+        on_install(state, slot, k, now, upcoming[slot])
+    carry[NOW] = len(key)
+    carry[OPENED] = len(key)
+    carry[N_LOADED] = len(key)
+    carry[LOADED] = carry[USED]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
-from flashmoe_sim.residency import pinned, scheduled, tally
+from flashmoe_sim.residency import scheduled, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities, layer_slots
 from flashmoe_sim.residency.counts import Counts, bytes_read
-from flashmoe_sim.residency.own_results import check_pinned
+from flashmoe_sim.residency.own_rules import check_pinned
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.pool_state import LOADED
@@ -29,7 +29,7 @@ class Replayed:
     """The result of one replay.
 
     contents: for every pool the final resident keys, i32, ascending.
-    hit: u8 [references], 1 if the expert was resident when it was looked up, UNREAD (of residency/served.py) if it
+    hit: u8 [references], 1 if the expert was resident when it was looked up, UNREAD (of residency/loops.py) if it
         was not and, being minor, was not read; only if recorded.
     slot: i32 [references], the slot of each reference; only if recorded and the contract has fixed slots.
     stream: the install stream; only if recorded.
@@ -110,7 +110,7 @@ def _replay_pinned(
     keys = np.array([len(mask) for mask in masks])
     resident, unseen = np.concatenate(masks), np.full(keys.sum(), -1, np.int64)
     repeats, (stream, hit) = setup.contract == "sequential", recorded
-    pinned.replay(
+    scheduled.count_pinned(
         trace.expert, trace.offset, trace.row, np.cumsum(keys) - keys, resident, unseen, repeats, table, stream, hit
     )
     return Replayed(

@@ -6,10 +6,9 @@ from typing import Any
 
 from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
+from flashmoe_sim.residency.loops import FINE, NO_MARK, UNREAD, Served, add_call, fault_of
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.seen import admits, on_miss
-from flashmoe_sim.residency.served import UNREAD, Served, add_call
-from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
 def replay(

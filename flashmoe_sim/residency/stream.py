@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.trace.calls import run_starts
+from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +75,14 @@ class InstallStream:
         """The sum over each step's calls, i64 [steps]. calls: a number of each call."""
         first = self.first_calls
         return np.add.reduceat(calls.astype(np.int64), first) if len(first) else np.zeros(0, np.int64)
+
+
+def distinct(trace: RoutingTrace, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """How many different experts of each call are among the chosen references: i32 [calls].
+
+    chosen: bool [references]; the same for all references of an expert in a call.
+    """
+    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))[chosen]
+    experts = int(trace.expert.max(initial=0)) + 1
+    of_call = np.unique(call * experts + trace.expert[chosen]) // experts
+    return np.bincount(of_call, minlength=trace.calls).astype(np.int32)

@@ -27,7 +27,7 @@ from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.counts import added
-from flashmoe_sim.residency.own_results import check_predictions
+from flashmoe_sim.residency.own_rules import check_predictions
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, content_of, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace

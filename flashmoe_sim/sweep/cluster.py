@@ -23,7 +23,7 @@ from flashmoe_sim.io.errors import Conflict, Malformed, Missing, SimError, Unusa
 from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.sweep.estimate import kept_bytes
+from flashmoe_sim.sweep.passes import kept_bytes
 from flashmoe_sim.sweep.workers import Lost, OpenWorkers, Workers
 
 INSTALL = "pip install '.[cluster]'"

@@ -17,8 +17,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_passes
-from flashmoe_sim.sweep.row import row_of
-from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.task import Task, row_of
 from flashmoe_sim.sweep.workers import OpenWorkers, in_threads
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import default_execution

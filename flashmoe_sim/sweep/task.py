@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.version import version
@@ -19,8 +20,11 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.timeline.assemble import Conditions, hidden_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.timed import Timed
+from flashmoe_sim.timeline.work import INTERVAL_STEPS, last_steps
 
 # The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new
 # rule or a new default; leave it for speed, wording, and new policies, columns and inputs.
@@ -170,3 +174,30 @@ def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) 
             del parameters[name]
     ours = type(chosen).__module__.partition(".")[0] in OURS
     return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}
+
+
+def seconds(task: Task, timed: Timed | None) -> dict[str, Any]:
+    """The columns of schema.TIMING for a task with a machine.
+
+    timed: None if the model does not fit the machine.
+    """
+    assert task.machine is not None
+    assert task.conditions is not None
+    execution = task.conditions.execution
+    known: dict[str, Any] = {"bottleneck": "does-not-fit"}
+    if timed is not None:
+        some = last_steps(timed.work, INTERVAL_STEPS)
+        known = timed.as_json() | {"bottleneck": bottleneck(some, timed.costs, execution).kind}
+    known |= {"machine": task.machine.name, "execution": execution.name}
+    return {column.name: known[column.name] for column in TIMING if column.name in known}
+
+
+def row_of(task: Task, known: dict[str, Any], *, best: dict[str, Any] | None = None) -> dict[str, Any]:
+    """All columns of schema.RESULT_COLUMNS, in their order; None if unknown.
+
+    known: the combined results of `Counts.total` and `seconds`. best: the former, of the optimum in the same bank.
+    """
+    row = task.identity() | known
+    if best is not None:
+        row |= {"best_hit_rate": best["hit_rate"], "best_bytes_per_token": best["bytes_per_token"]}
+    return {column.name: row.get(column.name) for column in RESULT_COLUMNS}

@@ -24,10 +24,10 @@ from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine, Storage
+from flashmoe_sim.residency.loops import UNREAD
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.served import UNREAD
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.tiers import distinct
+from flashmoe_sim.residency.stream import distinct
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.costs import Costs

@@ -49,8 +49,7 @@ class ExactCurve:
         from flashmoe_sim.policies.bank import Bank
         from flashmoe_sim.residency.setup import Setup
         from flashmoe_sim.schema import frame
-        from flashmoe_sim.sweep.row import row_of
-        from flashmoe_sim.sweep.task import Task
+        from flashmoe_sim.sweep.task import Task, row_of
 
         rows = []
         for slots, counts in self.counts.items():

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import Machine, OneMachine
     from flashmoe_sim.policies.bank import OneBank
-    from flashmoe_sim.sweep.predictions import Unfit
     from flashmoe_sim.timeline.assemble import Conditions
-    from flashmoe_sim.timeline.from_rates import RatePrediction
+    from flashmoe_sim.timeline.from_rates import RatePrediction, Unfit
     from flashmoe_sim.timeline.rates import Rate
     from flashmoe_sim.verbs.given import Model
 
@@ -101,7 +100,7 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
         from flashmoe_sim.geometry.model import ModelGeometry
         from flashmoe_sim.policies.bank import parse_bank
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
-        from flashmoe_sim.sweep.predictions import predict_rates
+        from flashmoe_sim.timeline.from_rates import predict_rates
         from flashmoe_sim.timeline.rates import percent_or_share
         from flashmoe_sim.verbs.given import learnt_machine
 

@@ -73,7 +73,7 @@ class Counted:
     @cached_property
     def seconds(self) -> dict[str, Any]:
         """The columns of schema.TIMING, if it was timed."""
-        from flashmoe_sim.sweep.row import seconds
+        from flashmoe_sim.sweep.task import seconds
 
         return {} if self.timed is None else seconds(self.task, self.timed)
 
@@ -83,8 +83,7 @@ class Counted:
         Raises BadInput for requests if the trace does not record them.
         """
         from flashmoe_sim.schema import LAYER_COLUMNS, frame
-        from flashmoe_sim.sweep.row import row_of
-        from flashmoe_sim.sweep.task import Task
+        from flashmoe_sim.sweep.task import Task, row_of
 
         if by == "layer":
             who = Task(self.task.workload, self.task.setup).identity()

@@ -184,12 +184,12 @@ class Report(MemoryOptions, FigureFiles, Verb[Page]):
         from flashmoe_sim.sweep.collect import sweep
         from flashmoe_sim.sweep.left_out import LeftOut, reasons
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
-        from flashmoe_sim.sweep.predictions import predict_rates
         from flashmoe_sim.systems.base import Case
         from flashmoe_sim.systems.borrow import borrow, bundled
         from flashmoe_sim.systems.by_depth import by_depth
         from flashmoe_sim.systems.fits import better_file, instead
         from flashmoe_sim.systems.resolve import ALL, parse_systems, resolve
+        from flashmoe_sim.timeline.from_rates import predict_rates
         from flashmoe_sim.timeline.rates import percent_or_share, read_rates
         from flashmoe_sim.tune.recommend import recommend
         from flashmoe_sim.verbs.given import learnt_machine, machine_of, model_of, names_no_quantization

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.collect import SweepPlan
-    from flashmoe_sim.sweep.estimate import SweepEstimate
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import LeftOut
+    from flashmoe_sim.sweep.passes import SweepEstimate
     from flashmoe_sim.sweep.workers import OpenWorkers
     from flashmoe_sim.timeline.assemble import Conditions
     from flashmoe_sim.verbs.given import Model, Read, Trace
@@ -86,7 +86,7 @@ class OpenSweep:
     def planned(self) -> PlannedSweep:
         """The plan in numbers."""
         from flashmoe_sim.residency.many import CountPass
-        from flashmoe_sim.sweep.estimate import estimate
+        from flashmoe_sim.sweep.passes import estimate
 
         plan = self.plan()
         kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)

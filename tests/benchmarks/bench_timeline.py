@@ -20,8 +20,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.sweep.row import seconds
-from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.task import Task, seconds
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
 from flashmoe_sim.systems.table import SYSTEMS

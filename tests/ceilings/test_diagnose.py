@@ -8,12 +8,10 @@ import orjson
 import pytest
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
-from flashmoe_sim.ceilings.gap import gap_to_min
+from flashmoe_sim.ceilings.gap import gap_to_min, split_misses
 from flashmoe_sim.ceilings.larger import larger_bank
-from flashmoe_sim.ceilings.nulls import nulls_of
+from flashmoe_sim.ceilings.popularity import nulls_of, stationarity_of
 from flashmoe_sim.ceilings.regime import cliff_of, regime_of
-from flashmoe_sim.ceilings.split import split_misses
-from flashmoe_sim.ceilings.stationarity import stationarity_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.ceilings.gap import HalfGap, gap_to_min, half_gap
-from flashmoe_sim.ceilings.search import smallest
+from flashmoe_sim.ceilings.larger import smallest
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare
 from tests.residency.builders import geometry_of, of_one_layer, run, totals, trace_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.ceilings.nulls import Nulls, nulls_of
+from flashmoe_sim.ceilings.popularity import Nulls, nulls_of
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.residency.setup import Setup

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.ceilings.gap import Gap, gap_to_min
-from flashmoe_sim.ceilings.split import MissSplit, split_misses
+from flashmoe_sim.ceilings.gap import Gap, MissSplit, gap_to_min, split_misses
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES

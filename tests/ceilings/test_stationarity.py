@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
+from flashmoe_sim.ceilings.popularity import Stationarity, stationarity_of
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup

@@ -35,8 +35,8 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep import cluster, collect
 from flashmoe_sim.sweep.cluster import on_cluster
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.estimate import kept_bytes
 from flashmoe_sim.sweep.ledger import FILE, Ledger
+from flashmoe_sim.sweep.passes import kept_bytes
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.sweep.workers import Lost
 from flashmoe_sim.timeline.assemble import Conditions

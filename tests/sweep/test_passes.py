@@ -27,8 +27,7 @@ from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.passes import TimedPass, plan_passes, run_pass
 from flashmoe_sim.sweep.plan import plan_setups
-from flashmoe_sim.sweep.row import row_of, seconds
-from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.task import Task, row_of, seconds
 from flashmoe_sim.sweep.workers import Workers
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import time_replay

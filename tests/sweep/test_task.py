@@ -38,8 +38,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COUNTS, TIMING
 from flashmoe_sim.sweep import task
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.row import row_of, seconds
-from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.task import Task, row_of, seconds
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold

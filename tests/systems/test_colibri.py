@@ -20,7 +20,7 @@ from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.tiers import distinct
+from flashmoe_sim.residency.stream import distinct
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.colibri import Colibri

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from flashmoe_sim.ceilings.floor import floor_of
+from flashmoe_sim.ceilings.bottleneck import floor_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.ceilings.floor import Floor
+from flashmoe_sim.ceilings.bottleneck import Floor
 from flashmoe_sim.ceilings.speed import Ceiling, SpeedCeilings
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict
 from flashmoe_sim.io.errors import Conflict
