@@ -30,8 +30,7 @@ from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.tune.grid import grid
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import SURE, Outcome
-from native_bridge.engines.read import read_run
-from native_bridge.fit_runs import fit_runs
+from native_bridge.engines.read import fit_runs, read_run
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
 pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, tbl_cols=12, fmt_str_lengths=80)

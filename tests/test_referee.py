@@ -12,7 +12,7 @@ from flashmoe_sim.field.estimators import DEEPEST, OneEstimate, bytes_over_bandw
 from flashmoe_sim.field.rows import WAYS
 from flashmoe_sim.field.scores import AnswerBeside, answered_by_all, of_way, score
 from flashmoe_sim.machines.belief import published_times
-from native_bridge.advisers.table import ADVISERS
+from native_bridge.advisers.ask import ADVISERS
 from reports.field import first, residuals
 from reports.referee import ask, memory
 from reports.referee.estimators import before, estimators, recorded

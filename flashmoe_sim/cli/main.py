@@ -80,16 +80,16 @@ VERBS: dict[str, VerbEntry] = {
 
 BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     "trace": {
-        "catalog": VerbEntry(f"{CLASSES}.catalog:TraceCatalog", "The traces that ship with the program."),
-        "list": VerbEntry(f"{CLASSES}.catalog:TraceCatalog", "The same.", hidden=True),
+        "catalog": VerbEntry(f"{CLASSES}.inspect:TraceCatalog", "The traces that ship with the program."),
+        "list": VerbEntry(f"{CLASSES}.inspect:TraceCatalog", "The same.", hidden=True),
         "inspect": VerbEntry(f"{CLASSES}.inspect:Inspect", "Width of calls, skew, reuse, overlap."),
-        "lint": VerbEntry(f"{CLASSES}.lint:Lint", "Errors and oddities of a trace; exit 1 on an error."),
-        "convert": VerbEntry(f"{CLASSES}.convert:Convert", "Write a trace as Parquet or in the runtime's layout."),
-        "cut": VerbEntry(f"{CLASSES}.cut:Cut", "A part of a trace: fewer ranks, layers or steps."),
+        "lint": VerbEntry(f"{CLASSES}.inspect:Lint", "Errors and oddities of a trace; exit 1 on an error."),
+        "convert": VerbEntry(f"{CLASSES}.trace_file:Convert", "Write a trace as Parquet or in the runtime's layout."),
+        "cut": VerbEntry(f"{CLASSES}.trace_file:Cut", "A part of a trace: fewer ranks, layers or steps."),
         "profile": VerbEntry(f"{CLASSES}.profile:WriteProfile", "Write the uses of each expert, for a hot cache."),
         "merge": VerbEntry(f"{CLASSES}.merge:Merge", "Several traces as one: batched, together, in a row, in turns."),
         "speculate": VerbEntry(
-            f"{CLASSES}.speculate:Speculate", "Speculative decoding: several tokens verified in one step."
+            f"{CLASSES}.trace_file:Speculate", "Speculative decoding: several tokens verified in one step."
         ),
         "synth": VerbEntry(f"{CLASSES}.synth:SynthFile", "A trace from a hit curve, a profile, or chance."),
         "import": VerbEntry(
@@ -103,7 +103,7 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     },
     "machine": {
         "list": VerbEntry(f"{CLASSES}.machine:ListMachines", "All presets in a table."),
-        "this": VerbEntry(f"{CLASSES}.this_machine:ThisMachine", "This computer, as parts, and how each is known."),
+        "this": VerbEntry(f"{CLASSES}.machine:ThisMachine", "This computer, as parts, and how each is known."),
         "show": VerbEntry(f"{CLASSES}.machine:ShowMachine", "One machine: every number, its interval and its source."),
         "parts": VerbEntry(f"{CLASSES}.machine:ListParts", "The parts for machines."),
         "build": VerbEntry(f"{CLASSES}.machine:BuildMachine", "A machine's file, from parts."),
@@ -119,19 +119,19 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
         "victims": VerbEntry(f"{CLASSES}.victims:Victims", "How often policies evict what is used latest."),
     },
     "prefetch": {
-        "list": VerbEntry(f"{CLASSES}.predictor:ListPredictors", "All predictors in a table."),
-        "show": VerbEntry(f"{CLASSES}.predictor:ShowPredictor", "One predictor: rule, lead, parameters, source."),
+        "list": VerbEntry(f"{CLASSES}.policy:ListPredictors", "All predictors in a table."),
+        "show": VerbEntry(f"{CLASSES}.policy:ShowPredictor", "One predictor: rule, lead, parameters, source."),
         "judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank."),
     },
     "field": {
-        "add": VerbEntry(f"{CLASSES}.field_add:AddRow", "A row from what an engine or a benchmark printed."),
-        "check": VerbEntry(f"{CLASSES}.field_check:CheckRows", "Refuse rows that cannot be, and predict the others."),
+        "add": VerbEntry(f"{CLASSES}.field:AddRow", "A row from what an engine or a benchmark printed."),
+        "check": VerbEntry(f"{CLASSES}.field:CheckRows", "Refuse rows that cannot be, and predict the others."),
     },
     "system": {
         "list": VerbEntry(f"{CLASSES}.system:ListSystems", "All systems in a table."),
         "engines": VerbEntry(f"{CLASSES}.system:ListEngines", "All engines, and when their facts were looked up."),
         "show": VerbEntry(f"{CLASSES}.system:ShowSystem", "One system: rule, settings, needs, source."),
-        "new": VerbEntry(f"{CLASSES}.new_system:NewSystem", "A package to start a system of your own from."),
+        "new": VerbEntry(f"{CLASSES}.system:NewSystem", "A package to start a system of your own from."),
     },
 }
 

@@ -1,4 +1,4 @@
-"""`sim trace inspect`: width of calls, skew, reuse and overlap of a trace."""
+"""`sim trace catalog`, `inspect` and `lint`: the bundled traces; what is in a trace, and what is odd in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, count, rate, table
+from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.numbers import parse_numbers
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option, option_field
@@ -15,9 +16,39 @@ from flashmoe_sim.question import IN_CHUNKS
 from flashmoe_sim.verbs.base import Stages, Verb, stage
 
 if TYPE_CHECKING:
+    from flashmoe_sim.trace.bundled import BundledTrace
+    from flashmoe_sim.trace.lint import Finding
     from flashmoe_sim.trace.routing import RoutingTrace
     from flashmoe_sim.trace.statistics import LayerStatistics, TraceStatistics
-    from flashmoe_sim.verbs.given import Load
+    from flashmoe_sim.verbs.given import Load, Model
+
+
+@dataclass(frozen=True)
+class TraceCatalog(Verb["list[BundledTrace]"]):
+    """The bundled traces."""
+
+    help: ClassVar[str] = "List the bundled traces with their size; every TRACE argument takes their names."
+
+    def run(self) -> list[BundledTrace]:
+        """The traces in the order of the catalogue."""
+        from flashmoe_sim.trace.bundled import catalog
+
+        return list(catalog().values())
+
+    def document(self, found: list[BundledTrace]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"traces": [{**asdict(entry), "path": str(entry.path)} for entry in found]}
+
+    def sections(self, found: list[BundledTrace]) -> list[Section]:
+        """A row for each trace."""
+        rows = [
+            (one.name, f"{one.tokens:,}", str(one.layers), str(one.experts), str(one.top_k), one.what) for one in found
+        ]
+        sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
+        columns = [("name", "left"), *sizes, ("what it is", "left")]
+        caption = "--json adds licences and sources"
+        return [Section("", (Table(columns, rows, caption=caption, dispensable=("top-k", "layers")),))]
+
 
 LAYER_ROWS = 12
 
@@ -152,3 +183,65 @@ def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
         f"{rounded([layer.reuse.p50 for layer in layers])}/{rounded([layer.reuse.p90 for layer in layers])}",
         rate(mean([layer.overlap for layer in layers])),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Linted:
+    """A trace and what was found in it."""
+
+    trace: RoutingTrace
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lint(Verb[Linted]):
+    """Find errors and oddities of a trace."""
+
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = "Report errors and oddities of a trace; exit 1 on an error."
+
+    trace: str = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    model: Model | None = option_field(
+        None, "SPEC", "Check the ids against this model: a manifest, sidecar folder, GGUF file or name."
+    )
+
+    def run(self, stages: Stages | None = None, load: Load | None = None) -> Linted:
+        """Read the trace, and check it."""
+        from flashmoe_sim.trace.lint import lint
+        from flashmoe_sim.trace.load import load_trace
+        from flashmoe_sim.verbs.given import model_of
+
+        model = model_of(self.model)
+        n_experts = None if model is None else {number: layer.n_experts for number, layer in model.layers.items()}
+        trace = load_trace(self.trace) if load is None else load(self.trace, notes=False)
+        return Linted(trace, lint(trace, n_experts=n_experts, progress=stage(stages, "checking")))
+
+    def document(self, found: Linted) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {**found.trace.identity, "findings": [asdict(finding) for finding in found.findings]}
+
+    def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
+
+
+def sections(self, found: Linted) -> list[Section]:
+        """A row for each finding."""
+        return [Section("", (_found(found.trace, found.findings),))]
+
+    def failures(self, found: Linted) -> list[SimError]:
+        """How many errors there are, if any."""
+        errors = sum(finding.severity == "error" for finding in found.findings)
+        return [SimError(f"{self.trace}: {errors} error{'' if errors == 1 else 's'} found")] if errors else []
+
+
+def _found(trace: RoutingTrace, findings: tuple[Finding, ...]) -> Table:
+    """A row for each finding."""
+    rows = []
+    for finding in findings:
+        sentences = [finding.message]
+        if finding.call is not None and finding.severity != "info":
+            sentences.append(f"first at call {finding.call:,}, step {finding.step:,}, layer {finding.layer}")
+        if finding.advice:
+            sentences.append(finding.advice)
+        rows.append((finding.severity, finding.code, " ".join(map(_sentence, sentences))))
+    return Table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)

@@ -28,7 +28,7 @@ from flashmoe_sim.timeline.timing import speed_draws, timing_of
 from native_bridge.check.anchors import choose_anchors, io_split, is_like, is_repeat, reads_while_decoding
 from native_bridge.check.counts import CountCheck
 from native_bridge.check.folder import RunFolder, RunFolders, without_repeat
-from native_bridge.fit_runs import fit_runs
+from native_bridge.engines.read import fit_runs
 
 WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 14 sets of runs on two cores
 

@@ -10,8 +10,8 @@ from flashmoe_sim.cli.main import VerbEntry
 CLASSES = "native_bridge.verbs"
 VERBS = {
     **simulator.VERBS,
-    "replay": VerbEntry(f"{CLASSES}.replay:ReplayRecorded", simulator.VERBS["replay"].does),
-    "recommend": VerbEntry(f"{CLASSES}.recommend:RecommendAndVerify", simulator.VERBS["recommend"].does),
+    "replay": VerbEntry(f"{CLASSES}.run:ReplayRecorded", simulator.VERBS["replay"].does),
+    "recommend": VerbEntry(f"{CLASSES}.verify:RecommendAndVerify", simulator.VERBS["recommend"].does),
     "tune": VerbEntry(f"{CLASSES}.tune:Tune", "find the fastest flags of a real engine in a few runs"),
     "referee": VerbEntry(f"{CLASSES}.referee:Referee", "score estimators of speeds on measured rows"),
     "bridge": VerbEntry(
@@ -33,7 +33,7 @@ BELOW = simulator.BELOW | {
     },
     "machine": simulator.BELOW["machine"]
     | {
-        "this": VerbEntry(f"{CLASSES}.this_machine:ThisMachineMeasured", simulator.BELOW["machine"]["this"].does),
+        "this": VerbEntry(f"{CLASSES}.probe:ThisMachineMeasured", simulator.BELOW["machine"]["this"].does),
         "fit": VerbEntry(f"{CLASSES}.fit:FitMachine", "A machine from recorded runs, or from rows of a table."),
         "probe": VerbEntry(f"{CLASSES}.probe:Probe", "A machine of your own, measured: storage, memory and link."),
     },

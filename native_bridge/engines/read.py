@@ -13,6 +13,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, UnknownName, Unusable, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.fitting import Fitted, check_number, check_parameters
 from native_bridge.engines.runs import Run
 from native_bridge.engines.table import ENGINES, UNNAMED
 
@@ -168,3 +169,21 @@ def _text(path: Path, kind: str) -> str:
         return path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def fit_runs(
+    folders: Sequence[str | Path], *, name: str, command: str, model: str | None = None, parameters: Sequence[str] = ()
+) -> Fitted:
+    """Fit a machine on folders of recorded runs, with the engine of the first.
+
+    name: of the machine. command: repeats the fit. model: of the runs; by default from a manifest.json with the runs or
+    beside them. parameters: to fit beside those that need no further runs.
+    Raises BadInput for runs that cannot be used, come from different machines, or do not identify the parameters.
+    """
+    check_parameters(parameters)
+    runs = [read_run(folder) for folder in folders]
+    check_number([str(run.folder.resolve()) for run in runs])
+    engine = runs[0].engine
+    engine.refuse_two_machines(runs, io_split_may_differ="request_us" in parameters)
+    geometry = find_run_model(runs, model)
+    return engine.fit(runs, geometry, name=name, command=command, parameters=parameters)

@@ -13,14 +13,15 @@ from pathlib import Path
 from flashmoe_sim.io.errors import SimError, TooLarge, Unsupported, Unusable
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.machines.here.mac import MacFacts
+from flashmoe_sim.machines.here.read import Here
+from flashmoe_sim.machines.machine import Machine
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.facts import Facts, mac_facts, machine_facts
-from native_bridge.probe.faults import measure_faults
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu
 from native_bridge.probe.memory import MemoryFound, measure_memory
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
-from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
+from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_faults, measure_storage
 
 # Shares of the seconds at which each stage ends at the latest; one that ends early leaves its time to the next.
 WRITTEN, LEAST_WRITTEN, STORAGE, FAULTS, MEMORY, LINK = 0.2, 0.5, 0.75, 0.85, 0.92, 0.98
@@ -173,3 +174,10 @@ def _missing(memory: MemoryFound) -> list[str]:
 
 def _no_faults(faults: Estimate | None) -> list[str]:
     return [] if faults else ["storage.faults_gb_s left out: no time was left for page faults; give more --seconds"]
+
+
+@dataclass(frozen=True)
+class MeasuredHere(Here):
+    """This machine, and what was measured of it."""
+
+    measured: tuple[Probed, Machine] | None = None

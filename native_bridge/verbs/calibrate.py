@@ -98,7 +98,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
     ) -> Contradiction:
         """The same error with the cause that the repeats show, and a way on."""
         from native_bridge.check.anchors import fastest_repeats
-        from native_bridge.fit_runs import fit_runs
+        from native_bridge.engines.read import fit_runs
 
         again = "record them again" if self.first else "give the same command with --force"
         if not uneven:

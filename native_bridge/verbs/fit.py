@@ -115,7 +115,7 @@ class FitMachine(Verb["Fitted | Sharpened"]):
 
     def _fitted(self) -> Fitted:
         from flashmoe_sim.machines.fitting import fit_rows
-        from native_bridge.fit_runs import fit_runs
+        from native_bridge.engines.read import fit_runs
 
         name, command, first = self.out.stem or "fitted", command_line("machine fit", self), self.anchors[0]
         if not self.rows:

@@ -108,14 +108,14 @@ class MakeFixture(Writing):
 
     def run(self) -> Written:
         from flashmoe_sim.geometry.gguf import read_gguf
-        from native_bridge.fixture import make
+        from native_bridge.fixture.sidecar import MODEL, SIDECAR, make_fixture, sizes
 
         shape = self._shape()
-        model_bytes, sidecar_bytes = make.sizes(shape)
+        model_bytes, sidecar_bytes = sizes(shape)
         with over_bytes(f"writing {self.out}", model_bytes + sidecar_bytes * self.sidecar) as advance:
-            make.make_fixture(self.out, shape, sidecar=self.sidecar, force=self.force, advance=advance)
-        model = self.out / make.MODEL
-        return Written(model, self.out / make.SIDECAR if self.sidecar else None, read_gguf(model))
+            make_fixture(self.out, shape, sidecar=self.sidecar, force=self.force, advance=advance)
+        model = self.out / MODEL
+        return Written(model, self.out / SIDECAR if self.sidecar else None, read_gguf(model))
 
     def _shape(self) -> FixtureShape | None:
         """The requested model; None for the bundled one."""

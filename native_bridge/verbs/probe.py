@@ -1,23 +1,27 @@
-"""`sim machine probe`: storage, memory and the link to a GPU, measured on this machine."""
+"""`sim machine probe`; and `sim machine this`, which can also measure."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.errors import Conflict, Missing, Unusable
+from flashmoe_sim.io.errors import Conflict, Incomplete, Missing, Unusable
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.options import FORCE, MACHINE_OUT, option_field
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import one_line
+from flashmoe_sim.verbs.machine import ThisMachine
+from native_bridge.verbs.base import one_line, refuse_given
 
 if TYPE_CHECKING:
+    from flashmoe_sim.io.sections import Section
+    from flashmoe_sim.machines.here.read import Here
     from flashmoe_sim.machines.machine import Machine
     from native_bridge.probe.estimate import Estimate
     from native_bridge.probe.probe import Probed
+
 
 MOST_SECONDS = 3600.0
 
@@ -153,3 +157,44 @@ def _cell(gb_s: Estimate) -> str:
     """A number narrow enough for four columns."""
     value, lo, hi = (f"{one:.{2 if one < 10 else 1 if one < 100 else 0}f}" for one in (gb_s.value, gb_s.lo, gb_s.hi))
     return f"{value} {lo}-{hi}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThisMachineMeasured(ThisMachine):
+    """Find the machine that this process runs on, and with --probe measure it too."""
+
+    probe: bool = option_field(False, "", "Also measure it for a minute, and write --out, a file for --machine.")
+    folder: Path | None = option_field(None, "DIR", "With --probe: a folder on the disk of the models.")
+    out: Path | None = option_field(None, "FILE", "With --probe: the machine's file to write, a .toml.")
+    force: bool = field(default=False, metadata=FORCE)
+
+    def check(self) -> None:
+        """Raise BadInput for --probe without a folder and a file, and for these without it."""
+        if not self.probe:
+            refuse_given(self, ["folder", "out", "force"], "without --probe: nothing is measured; add --probe")
+        elif self.folder is None or self.out is None:
+            raise Incomplete("--probe needs --folder, on the disk of the models, and --out, the file to write")
+
+    def run(self) -> Here:
+        """The machine, measured if that is asked for."""
+        found = super().run()
+        if not self.probe:
+            return found
+        from native_bridge.probe.probe import MeasuredHere
+
+        measured = self._probe().run()
+        return MeasuredHere(**{item.name: getattr(found, item.name) for item in fields(found)}, measured=measured)
+
+    def document(self, found: Here) -> dict[str, Any]:
+        """What was seen, and under `probe` what was measured."""
+        measured = getattr(found, "measured", None)
+        return super().document(found) | ({} if measured is None else {"probe": self._probe().document(measured)})
+
+    def sections(self, found: Here) -> list[Section]:
+        """What was seen, then what was measured."""
+        measured = getattr(found, "measured", None)
+        return [*super().sections(found), *([] if measured is None else self._probe().sections(measured))]
+
+    def _probe(self) -> Probe:
+        assert self.out is not None
+        return Probe(folder=self.folder, out=self.out, force=self.force)

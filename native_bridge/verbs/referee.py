@@ -137,7 +137,7 @@ class Referee(Verb[JudgedEstimators]):
     def run(self, stages: Stages | None = None) -> JudgedEstimators:
         """Read the rows, and ask everybody."""
         from flashmoe_sim.field.rows import read_rows
-        from native_bridge.advisers.table import installed
+        from native_bridge.advisers.ask import installed
 
         commands = dict(map(_commands, self.estimators))
         if len(commands) < len(self.estimators):

@@ -1,4 +1,4 @@
-"""`sim bridge run`: the real runtime, in several modes and banks."""
+"""`sim bridge run`; and `sim replay`, with a note that comes from the log of a recorded run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, SimError
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.replay import Replay
 from native_bridge.engines.table import ENGINES
 from native_bridge.verbs.base import CACHE, GENERATED, TOKENS, RunOptions, read_prompt, running
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.machine import Machine
     from native_bridge.engines.base import Mode
     from native_bridge.engines.runs import Run
     from native_bridge.repeats import Planned, Series
+
 
 PROMPT = (
     "The runtime keeps a small bank of resident experts for every layer. When a token asks for an expert that is not "
@@ -257,3 +260,38 @@ def _document(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
         "bank_in": outcome.log.placement.bank,
         "memory": [asdict(memory) for memory in outcome.log.placement.memory],
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRecorded(Replay):
+    """Replay, and say first if the recorded run did not use the machine's link."""
+
+    def check(self) -> None:
+        """Raise BadInput as `Replay` does, and print the note."""
+        super().check()
+        if self.machine is None:
+            return
+        from flashmoe_sim.verbs.given import machine_of
+
+        if note := host_bank(Path(str(self.trace)), machine_of(self.machine)):
+            message(note)
+
+
+def host_bank(trace: Path, machine: Machine) -> str | None:
+    """A note if the trace comes from a run whose log shows that it did not use the machine's link."""
+    from flashmoe_sim.io.errors import BadInput
+    from native_bridge.engines.read import read_run
+
+    folder = trace if trace.is_dir() else trace.parent
+    if machine.link is None or not trace.exists() or not (folder / "run.json").is_file():
+        return None
+    try:
+        run = read_run(folder, failed_too=True)
+    except BadInput:
+        return None
+    if not run.log.host_bank_of_gpu:
+        return None
+    return (
+        f"{folder}: its log shows slots in the host's memory and experts computed by the CPU; these seconds assume a "
+        f"bank on the GPU of {machine.name}, with uploads over its link"
+    )

@@ -174,8 +174,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.grid import grid
         from flashmoe_sim.verbs.given import learnt_machine
-        from native_bridge.tuning.knobs import cases, values
-        from native_bridge.tuning.launch import of_build
+        from native_bridge.tuning.launch import cases, of_build, values
 
         goal = self._goal()
         model = load_model(str(self.model))
@@ -206,7 +205,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     def _texts(self, systems: Sequence[System], case: Case) -> list[System]:
         """Those that may be tried. Raises BadInput if all change the text, which must not change."""
-        from native_bridge.tuning.knobs import with_fewer_experts
+        from native_bridge.tuning.launch import with_fewer_experts
 
         if self.may_change_text:
             return [one for system in systems for one in with_fewer_experts(system, case)]

@@ -1,27 +1,36 @@
-"""The runs of `sim recommend --verify`: a short `sim tune` that begins with the recommended line."""
+"""`sim verify`; and `sim recommend`, which can also run what it recommends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, Unsupported
+from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, SimError, Unsupported
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import option_field
+from flashmoe_sim.verbs.recommend import Recommend
+from native_bridge.verbs.base import refuse_given
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.io.sections import Section
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.tune.grid import Grid
+    from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
+    from flashmoe_sim.tune.runs_here import WhatRuns
+    from flashmoe_sim.verbs.base import Progress
+    from flashmoe_sim.verbs.given import Read
     from native_bridge.tuning.program import Program
     from native_bridge.tuning.session import Session
     from native_bridge.verified import Verified
+
 
 MINUTES = 3.0
 
@@ -98,8 +107,7 @@ def _grid(found: Recommendation, program: Program, gguf: Path) -> Grid:
     from flashmoe_sim.systems.resolve import parse_systems
     from flashmoe_sim.tune.grid import grid
     from flashmoe_sim.tune.trials import Trial
-    from native_bridge.tuning.knobs import values
-    from native_bridge.tuning.launch import of_build, why_not
+    from native_bridge.tuning.launch import of_build, values, why_not
 
     best = found.best.best
     assert best.launch is not None
@@ -177,3 +185,68 @@ def sections(verified: Verified) -> list[Section]:
         command: Sequence[Part] = (Command(" ".join(f"--measured {value}" for value in options)),)
         found.append(Section("", ("Later predictions for this machine and model are sharper with", *command)))
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendAndVerify(VerifyOptions, Recommend):
+    """Recommend, and with --verify run the line for real, and what may be faster, once the advice is printed."""
+
+    def check(self) -> None:
+        """Raise BadInput also for options of --verify without it, for a table, and for files that cannot be run."""
+        if not self.verify:
+            names = [item.name for item in fields(VerifyOptions)]
+            refuse_given(self, names, "without --verify: nothing is run; add --verify")
+        super().check()
+        if self.verify:
+            from native_bridge.tuning.find import find_program
+
+            self._file()
+            find_program(self.engine)
+
+    def _makes_a_table(self) -> bool:
+        return super()._makes_a_table() and not self.verify
+
+    def _file(self) -> Path:
+        """The GGUF file to run."""
+        from flashmoe_sim.verbs.given import trace_and_model
+
+        _, model = trace_and_model(self.trace, self.model)
+        return file_of(self.gguf, None if model is None else str(model))
+
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells | WhatRuns:
+        """The advice; its runs are made when they are first shown."""
+        found = super().run(progress, read)
+        if not self.verify:
+            return found
+        from native_bridge.verified import VerifiedAdvice
+
+        verify = partial(replace(self, gguf=self._file()).verified, force=self.force)
+        return VerifiedAdvice(**{item.name: getattr(found, item.name) for item in fields(found)}, verify=verify)
+
+    def document(self, found: Recommendation | Cells | WhatRuns) -> dict[str, Any]:
+        """The advice, with its runs."""
+        document = super().document(found)
+        if not self.verify:
+            return document
+        from native_bridge.verified import VerifiedAdvice, as_json
+
+        assert isinstance(found, VerifiedAdvice)
+        return document | {"verified": as_json(found.verified)}
+
+    def sections(self, found: Recommendation | Cells | WhatRuns) -> Iterator[Section]:
+        """The advice, and then its runs."""
+        yield from super().sections(found)
+        if self.verify:
+            from native_bridge.verified import VerifiedAdvice
+
+            assert isinstance(found, VerifiedAdvice)
+            yield from sections(found.verified)
+
+    def failures(self, found: Recommendation | Cells | WhatRuns) -> list[SimError]:
+        """Why the recommended line did not run."""
+        if not self.verify:
+            return []
+        from native_bridge.verified import VerifiedAdvice
+
+        assert isinstance(found, VerifiedAdvice)
+        return [SimError(line) for line in found.verified.failed]

@@ -17,9 +17,8 @@ from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ
 from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
-from native_bridge.engines.read import read_run
+from native_bridge.engines.read import fit_runs, read_run
 from native_bridge.engines.runs import Run
-from native_bridge.fit_runs import fit_runs
 from reports.fidelity.prediction import Group, Prediction
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "runs-timed"

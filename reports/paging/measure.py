@@ -21,8 +21,8 @@ from typing import IO, NamedTuple
 
 from flashmoe_sim.systems.slot_bank_flags import bank_flags
 from native_bridge import page_cache
-from native_bridge.fixture.make import MODEL, SIDECAR, make_fixture
 from native_bridge.fixture.model import FixtureShape
+from native_bridge.fixture.sidecar import MODEL, SIDECAR, make_fixture
 
 MODELS = {
     "small-experts": FixtureShape(layers=24, n_experts=64, top_k=4),

@@ -13,8 +13,7 @@ from typing import TypeAlias
 from flashmoe_sim.cache import cache_root
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.field.estimators import Question
-from native_bridge.advisers.ask import MEMORY, SPEED, advice
-from native_bridge.advisers.table import ADVISERS, Adviser
+from native_bridge.advisers.ask import ADVISERS, MEMORY, SPEED, Adviser, advice
 from reports.referee.estimators import ANSWERS
 from reports.referee.memory import KEPT, held
 from reports.referee.questions import questions

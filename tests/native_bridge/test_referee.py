@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim.field.rows import COLUMNS
-from native_bridge.advisers import ask, table
+from native_bridge.advisers import ask
 from native_bridge.advisers.ask import advice
 from native_bridge.cli.main import main
 from tests.field.builders import DEFAULTS, published
@@ -127,9 +127,9 @@ def test_the_python_of_a_program(first: str, python: str, tmp_path: Path, monkey
     path.write_text(first + "import sys\n")
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    there, absent = table.installed()
+    there, absent = ask.installed()
     assert there["moe-fit"][0] == (python or str(tmp_path / "python"))
-    assert absent == [one.name for one in table.ADVISERS if one.name != "moe-fit"]
+    assert absent == [one.name for one in ask.ADVISERS if one.name != "moe-fit"]
 
 
 def rows(folder: Path, *cells: dict[str, str]) -> Path:
@@ -163,7 +163,7 @@ def test_everybody_is_scored_on_the_same_rows(
     assert main(["referee", str(path), *given, "--json", "--out", str(out)]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["unmeasured"]) == (4, 1)
-    assert found["not_installed"] == [one.name for one in table.ADVISERS]
+    assert found["not_installed"] == [one.name for one in ask.ADVISERS]
     scores = {(one["estimator"], one["rows"], one["way"]): one for one in found["scores"]}
     assert scores["flashmoe-sim", "unseen", None]["asked"] == 3
     assert scores["flashmoe-sim", "unseen", None]["answered"] == 2

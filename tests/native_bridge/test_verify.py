@@ -11,7 +11,7 @@ import pytest
 
 from flashmoe_sim.tune.trials import MAY, Prospects
 from native_bridge.cli.main import main
-from native_bridge.tuning import knobs, session
+from native_bridge.tuning import launch, session
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import stand_in, test_patched
 from tests.support import refusal
@@ -24,7 +24,7 @@ SIZE = MODEL.stat().st_size
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, own_folder: None) -> None:
     """Eight cores, no other program, and short runs."""
     monkeypatch.setattr(session, "DECODED_S", 0.0)
-    monkeypatch.setattr(knobs, "_threads", lambda: [6, 8])
+    monkeypatch.setattr(launch, "_threads", lambda: [6, 8])
     monkeypatch.setattr("native_bridge.host.physical_cores", lambda: 8)
     monkeypatch.setattr(session._Others, "cores", lambda *_: 0.0)
 

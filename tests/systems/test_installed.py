@@ -13,7 +13,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.systems.facts import engine_file, facts_of
 from flashmoe_sim.systems.table import GROUP, Systems
-from flashmoe_sim.verbs.new_system import NewSystem
+from flashmoe_sim.verbs.system import NewSystem
 
 ROOT = Path(__file__).parents[2]
 ASKED = """

@@ -16,8 +16,7 @@ from flashmoe_sim.systems.compare import at_setting, case_of
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune.recommend import Recommendation, recommend
-from native_bridge.engines.read import read_run
-from native_bridge.fit_runs import fit_runs
+from native_bridge.engines.read import fit_runs, read_run
 
 TIMED = Path(__file__).parents[2] / "data" / "runs-timed"
 NEAR = 0.05  # repeats of one configuration differ by as much

@@ -22,8 +22,7 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.engines.flashmoe.fit import anchors_of
-from native_bridge.engines.read import read_run
-from native_bridge.fit_runs import fit_runs
+from native_bridge.engines.read import fit_runs, read_run
 
 TIMED = Path(__file__).parents[2] / "data" / "runs-timed"
 MODEL = load_model(TIMED / "manifest.json")

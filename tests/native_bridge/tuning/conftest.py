@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from native_bridge.tuning import knobs, session
+from native_bridge.tuning import launch, session
 from native_bridge.tuning.program import Program
 from native_bridge.verbs.tune import Tune
 
@@ -29,5 +29,5 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, own_folder: None) -> None:
     """Eight cores, no other program, and short runs."""
     monkeypatch.setattr(session, "DECODED_S", 0.0)
     monkeypatch.setattr(Tune, "_grid", grid_once)
-    monkeypatch.setattr(knobs, "_threads", lambda: [6, 8])
+    monkeypatch.setattr(launch, "_threads", lambda: [6, 8])
     monkeypatch.setattr(session._Others, "cores", lambda *_: 0.0)

@@ -19,7 +19,7 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import Trial
 from native_bridge import host
 from native_bridge.cli.main import main
-from native_bridge.tuning.knobs import cases
+from native_bridge.tuning.launch import cases
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import fake_bench, fake_server, stand_in, test_patched
 from tests.native_bridge.tuning.stand_in import MACHINE, SIZE, lines, printed, started
@@ -92,7 +92,7 @@ def test_threads_are_pinned_where_the_build_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_bridge.tuning.launch.core_mask", lambda threads: hex((1 << threads) - 1))
-    monkeypatch.setattr("native_bridge.tuning.knobs.core_mask", lambda threads: "0x3")
+    monkeypatch.setattr("native_bridge.tuning.launch.core_mask", lambda threads: "0x3")
     assert bench(tmp_path, "--json", "--system", "all-gpu") == 0
     found = printed(capsys)
     assert re.search(r"threads=6 mmap=\w+ cores=pinned$", found["best"])

@@ -15,8 +15,7 @@ from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
 from flashmoe_sim.machines.anchors import Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted
 from native_bridge.engines.flashmoe.fit import anchors_of
-from native_bridge.engines.read import find_run_model, read_run
-from native_bridge.fit_runs import fit_runs
+from native_bridge.engines.read import find_run_model, fit_runs, read_run
 from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_flags, edit_log
 
 MODEL = load_model(TIMED / "manifest.json")
