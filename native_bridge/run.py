@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, SimError, Unsupported, shortened
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.provenance import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
 from native_bridge.engines.read import MAX_BYTES, read_run, without_text

@@ -16,7 +16,7 @@ import pytest
 from flashmoe_sim import _jit
 from flashmoe_sim.geometry.manifest import read_manifest, repacked_files
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, SimError
-from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.printable import without_home
 from flashmoe_sim.io.sections import Command, Section, markdown
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.page import html

@@ -251,7 +251,7 @@ def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:
 
 def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
     """Write a table as the format that the name says."""
-    from flashmoe_sim.io.spreadsheet import as_csv
+    from flashmoe_sim.io.tables import as_csv
     from flashmoe_sim.io.whole import atomic_writer
 
     with atomic_writer(out, force=force) as file:

@@ -120,7 +120,7 @@ def print_json(document: dict[str, Any]) -> None:
     """
     import orjson
 
-    from flashmoe_sim.io.version import version
+    from flashmoe_sim.io.provenance import version
 
     assert "version" not in document
     document = document | {"version": version()}

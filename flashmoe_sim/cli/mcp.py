@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Missing
-from flashmoe_sim.io.version import program, version
+from flashmoe_sim.io.provenance import program, version
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -20,8 +20,8 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, named_models
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, UnknownName, Unsupported, shown
+from flashmoe_sim.io.provenance import today
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.compose import nominal_ram
 from flashmoe_sim.machines.load import load_machine, parts_in
 from flashmoe_sim.machines.network import several_in

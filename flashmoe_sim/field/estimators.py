@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from flashmoe_sim.field.asked import AskedRow
-from flashmoe_sim.field.depth import attended
+from flashmoe_sim.field.engines import attended
 from flashmoe_sim.field.machine import part_in
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.model import ModelGeometry

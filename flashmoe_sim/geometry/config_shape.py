@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flashmoe_sim.geometry.attention_keys import CHOOSING
-from flashmoe_sim.geometry.config_fields import ConfigFields
+from flashmoe_sim.geometry.config_fields import ConfigFields, each_alike, moe_layers
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER
-from flashmoe_sim.geometry.moe_layers import each_alike, moe_layers
 from flashmoe_sim.io.errors import Malformed, shown
 
 # llama.cpp's name for each model type, of which the endings _text and _flash say nothing.

@@ -32,9 +32,8 @@ from flashmoe_sim.geometry.names import (
     plain_quantization,
     says_quantization,
 )
-from flashmoe_sim.geometry.no_model import check_model_file, check_model_folder
+from flashmoe_sim.geometry.no_model import NOT_HUGGING_FACE, check_model_file, check_model_folder, place_of
 from flashmoe_sim.geometry.pruned import with_experts
-from flashmoe_sim.geometry.repository import NOT_HUGGING_FACE, place_of
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
 from flashmoe_sim.io.errors import BadInput, Missing, UnknownName, Unusable, shown

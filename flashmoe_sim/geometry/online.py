@@ -20,16 +20,15 @@ from flashmoe_sim.geometry.gguf_files import SHARD
 from flashmoe_sim.geometry.gguf_header import HeaderCut, read_header
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.names import WORD, plain_quantization
-from flashmoe_sim.geometry.no_model import check_model_file
+from flashmoe_sim.geometry.no_model import Place, check_model_file, place_of
 from flashmoe_sim.geometry.quant_words import quantizations_in
-from flashmoe_sim.geometry.repository import Place, place_of
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import INDEX, QUANTIZED, read_config
 from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, TooLarge, UnknownName, Unsupported, shown
 from flashmoe_sim.io.fetch import Fetcher
 from flashmoe_sim.io.notes import CUT_OFF, code_of, with_code
-from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.io.sizes import given_size
+from flashmoe_sim.io.whole import temporary_folder
 
 ENDPOINT = "HF_ENDPOINT"  # the variable with another address of the hub, which its own tools know
 HUB = "https://huggingface.co"

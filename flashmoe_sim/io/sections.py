@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from flashmoe_sim.io.home import without_home
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.printable import without_home
+from flashmoe_sim.io.provenance import program
 
 _LATEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},

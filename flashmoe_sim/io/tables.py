@@ -1,12 +1,19 @@
-"""Published tables as text: CSV with commas, semicolons or tabs, or markdown."""
+"""Published tables as text: CSV with commas, semicolons or tabs, or markdown; and CSV for spreadsheets."""
 
 from __future__ import annotations
 
 import csv
+import io
 import re
+from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.printable import printable
+
+if TYPE_CHECKING:
+    import polars as pl
+
 
 _SEPARATORS = ",;\t"
 # Our name for a heading, which is in lower case with underscores.
@@ -67,3 +74,21 @@ def _csv(text: str, where: str) -> list[tuple[int, list[str]]]:
         return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except csv.Error as error:
         raise Malformed(f"{where}: line {reader.line_num}: not CSV ({error}); expected a table as CSV") from None
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a cell becomes a formula
+
+
+def as_csv(table: pl.DataFrame) -> bytes:
+    """The table as CSV, with escapes for control characters, and `'` before a text that would be a formula."""
+    import polars as pl
+
+    texts = [name for name, kind in table.schema.items() if kind == pl.String]
+    safe = table.with_columns(pl.col(name).map_elements(_plain, return_dtype=pl.String) for name in texts)
+    buffer = io.BytesIO()
+    safe.write_csv(buffer)
+    return buffer.getvalue()
+
+
+def _plain(text: str) -> str:
+    return f"'{printable(text)}" if text.startswith(FORMULA) and decimal(text) is None else printable(text)

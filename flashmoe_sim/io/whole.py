@@ -1,4 +1,4 @@
-"""Writing a file all at once: it appears complete, or not at all."""
+"""Writing a file all at once (it appears complete, or not at all), and temporary folders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
-from flashmoe_sim.io.errors import Exists, Malformed, Unusable
+from flashmoe_sim.io.errors import Exists, Malformed, SimError, Unusable
 from flashmoe_sim.io.locks import POSIX, flock
 
 _parts: set[Path] = set()  # files that are being written
@@ -180,3 +181,28 @@ def _remove_left_over(target: Path) -> None:
                         os.unlink(entry.path)
                 if left and not POSIX and time.time() - entry.stat().st_mtime > _UNLOCKED_S:
                     os.unlink(entry.path)
+
+
+class NoScratch(SimError):
+    """No temporary file can be written. Not a BadInput: that would only rule out the system being tried."""
+
+    exit_code = 2
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that disappears when the block ends.
+
+    Raises NoScratch if it cannot be made, and instead of the block's errors about its files.
+    """
+    name = ""
+    try:
+        with TemporaryDirectory(prefix="sim-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+    except (OSError, Unusable) as error:
+        if name and name not in str(error):
+            raise
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).replace(f"{name}/", "")
+        raise NoScratch(
+            f"no temporary file can be written ({reason}); make room, or name another folder with TMPDIR"
+        ) from None

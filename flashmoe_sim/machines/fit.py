@@ -1,15 +1,15 @@
-"""Fitting: the time of each unit of work, from measured equations."""
+"""Fitting: the numbers that runs can determine, and the time of each unit of work from measured equations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 # Columns of length 1 that differ by less than this are equivalent: no timing is precise to a thousandth.
 INDISTINCT = 1e-3
@@ -101,3 +101,34 @@ def _refuse_what_is_not_identified(scaled: NDArray[np.float64], parameters: Sequ
         mixed = [name for name, share in zip(parameters, null.max(axis=0), strict=True) if share > INVOLVED]
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in mixed)
         raise Incomplete(f"the anchors cannot separate {' and '.join(mixed)}: {needs}; add such an anchor")
+
+
+class Unknown(NamedTuple):
+    """One number to fit.
+
+    name: its key in a machine's file. The fit finds the time per unit: for `us` the value itself, for a rate in `gb_s`
+    the seconds per GB. needs: the runs that determine it, for messages.
+    """
+
+    name: str
+    needs: str
+
+    @property
+    def is_rate(self) -> bool:
+        return self.name.endswith("_gb_s")
+
+
+_ALL = (
+    Unknown("layer_us", "an all-hit run (--moe-mode oracle-all-hit) or a stock one"),
+    Unknown("read_gb_s", "a streamed run: mode slot-bank, fewer slots than experts"),
+    Unknown(
+        "first_touch_gb_s",
+        "an all-hit run (--moe-mode oracle-all-hit), whose log gives the time that its empty bank took to fill, or "
+        "streamed runs with few and with many slots",
+    ),
+    Unknown("resume_us", "a streamed run and one without misses (--moe-mode oracle-all-hit, or stock)"),
+    Unknown("request_us", "runs with two different chunk sizes: another --moe-cache-io-split"),
+    Unknown("pinned_gb_s", "a run with uploads: a GPU build"),
+    Unknown("weights_gb_s", "runs with two different --moe-topk"),
+)
+UNKNOWNS = {unknown.name: unknown for unknown in _ALL}

@@ -10,10 +10,9 @@ from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.fit import Fit
+from flashmoe_sim.machines.fit import UNKNOWNS, Fit
 from flashmoe_sim.machines.keys import MEASURED_SPREAD
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
-from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 # Work that takes less than this share of every anchor's time could be infinitely fast without a visible difference.
 UNNOTICED = 1e-3

@@ -12,11 +12,10 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, unknown_name
 from flashmoe_sim.machines.anchors import Anchor
-from flashmoe_sim.machines.fit import Fit, fit
+from flashmoe_sim.machines.fit import UNKNOWNS, Fit, fit
 from flashmoe_sim.machines.fitted_machine import FIRST_TOUCH, fitted_machine, takes_time
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.machines.rows import read_rows
-from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 DISAGREES = 3  # standard deviations
 CONTRADICTS = 1.5  # times the measured time of a token, or its inverse

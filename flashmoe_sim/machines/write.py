@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.printable import UNPRINTABLE
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.machines.attention import without_estimates
 from flashmoe_sim.machines.keys import SECTIONS, default_interval

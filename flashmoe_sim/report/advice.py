@@ -11,9 +11,9 @@ from flashmoe_sim.geometry.named import fewest_bits, file_bytes, is_listed, name
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.provenance import today
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis, heading, uncounted
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from flashmoe_sim.io.today import today
+from flashmoe_sim.io.provenance import today
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.buy import Advice
 from flashmoe_sim.tune.change import Changed

@@ -8,8 +8,7 @@ from datetime import date
 from typing import NamedTuple
 
 from flashmoe_sim.io.cells import WAITS
-from flashmoe_sim.io.today import today
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.provenance import program, today
 from flashmoe_sim.machines.guessed import heading
 from flashmoe_sim.report import advice
 from flashmoe_sim.report.first_screen import (

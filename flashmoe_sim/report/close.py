@@ -1,14 +1,15 @@
-"""A close look at one bank: why it misses, what would be faster, and which layers miss at which size."""
+"""A close look at one bank, and all else that a report shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.residency.replay import replay
@@ -18,7 +19,7 @@ from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.sweep.summary import foresees
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.systems.base import Case
-from flashmoe_sim.tune.recommend import KNEE
+from flashmoe_sim.tune.recommend import KNEE, Recommendation
 
 Row = dict[str, Any]
 MOST_BANKS = 16
@@ -122,3 +123,25 @@ def _banks(rows: Sequence[Row], chosen: Row) -> list[str]:
 
 def _size(row: Row) -> float:
     return float(parse_bank(row["bank"]).size)
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything that a report shows; None or empty if unknown.
+
+    rows: schema.RESULT_COLUMNS. swept: whether the report made them. workloads: the given traces, by `trace_id`.
+    by_depth: schema.BY_DEPTH, of the recommended system and the next fastest ones.
+    measured: schema.PREDICTED, of a table with measured speeds. wanting: what is missing, why, and what to add.
+    notes: what the user should know about traces, machine and rows.
+    """
+
+    rows: Sequence[Row]
+    swept: bool
+    workloads: Mapping[str, Workload]
+    machine: Machine | None
+    close: Close | None
+    advice: Recommendation | None
+    by_depth: Sequence[Row]
+    measured: Sequence[Row]
+    wanting: tuple[str, ...]
+    notes: tuple[str, ...]

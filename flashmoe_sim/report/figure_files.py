@@ -84,9 +84,8 @@ class FigureFiles:
 
     def drawn(self, sections: list[Section], *, force: bool) -> dict[Path, bytes]:
         """Each figure in each format, by file; of a figure without a table there is none."""
-        from flashmoe_sim.io.scratch import temporary_folder
         from flashmoe_sim.io.sections import latex, table_markdown
-        from flashmoe_sim.io.whole import refuse_existing
+        from flashmoe_sim.io.whole import refuse_existing, temporary_folder
         from flashmoe_sim.report.figures import save, styled
 
         if self.folder is None:

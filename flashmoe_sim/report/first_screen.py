@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.named import file_bytes, named_model, repository_of
 from flashmoe_sim.io.notes import CUT_OFF, TAKEN, code_of
+from flashmoe_sim.io.provenance import program, today
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.io.today import today
-from flashmoe_sim.io.version import program
 from flashmoe_sim.machines.guessed import basis, heading, uncounted
 from flashmoe_sim.machines.learnt import LEARNT
 from flashmoe_sim.report import advice

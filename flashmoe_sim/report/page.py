@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Missing
-from flashmoe_sim.io.home import without_home
-from flashmoe_sim.io.printable import printable
+from flashmoe_sim.io.printable import printable, without_home
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.sections import Figure, Section, Verdict
-from flashmoe_sim.io.version import program
 
 if TYPE_CHECKING:
     import jinja2

@@ -9,13 +9,12 @@ from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table
 from flashmoe_sim.machines.guessed import heading
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
-from flashmoe_sim.report import of_rows, of_trace
+from flashmoe_sim.report import chapters
 from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
-from flashmoe_sim.report.close import knee
+from flashmoe_sim.report.close import Material, Row, knee
 from flashmoe_sim.report.figures import predicted_measured, speeds_by_depth
-from flashmoe_sim.report.material import Material, Row
-from flashmoe_sim.report.side_by_side import picture
+from flashmoe_sim.report.figures.compared import picture
 from flashmoe_sim.schema import BY_DEPTH, PREDICTED, frame
 from flashmoe_sim.sweep.summary import of_user
 from flashmoe_sim.sweep.task import SEMANTICS
@@ -29,13 +28,13 @@ MOST_NAMED = 4
 
 def sections(found: Material, *, command: str) -> list[Section]:
     """The whole report, without sections that have no data. command: makes it again."""
-    trace = [of_trace.layers(found), of_trace.use(found), of_trace.reuse(found)]
+    trace = [chapters.layers(found), chapters.use(found), chapters.reuse(found)]
     machine = [*side_by_side(found), by_depth(found), measured(found)]
-    bank = [of_rows.seconds(found), of_rows.token(found)]
+    bank = [chapters.seconds(found), chapters.token(found)]
     if found.advice is None:
-        made = [_answer(found), of_rows.hits(found), *bank, *trace, *machine]
+        made = [_answer(found), chapters.hits(found), *bank, *trace, *machine]
     else:
-        made = [_answer(found), *machine, of_rows.hits(found), *trace, _in_a_bank(found, bank)]
+        made = [_answer(found), *machine, chapters.hits(found), *trace, _in_a_bank(found, bank)]
     made += [Section("What would add more", found.wanting), _origin(found, command)]
     return [one for one in made if one.parts]
 

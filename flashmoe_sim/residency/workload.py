@@ -18,7 +18,7 @@ from flashmoe_sim.geometry.load import is_model_file, is_path, load_model
 from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.geometry.names import means_model
-from flashmoe_sim.geometry.of_run import source_of_run
+from flashmoe_sim.geometry.recordings import source_of_run
 from flashmoe_sim.io.errors import Conflict, Incomplete, Unusable
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import flashmoe_sim
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, SimError, Unusable
-from flashmoe_sim.io.scratch import temporary_folder
+from flashmoe_sim.io.whole import temporary_folder
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.passes import kept_bytes

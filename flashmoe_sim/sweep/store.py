@@ -13,7 +13,7 @@ from typing import Any
 
 from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
 from flashmoe_sim.io.locks import POSIX, open_folder
-from flashmoe_sim.io.spreadsheet import as_csv
+from flashmoe_sim.io.tables import as_csv
 from flashmoe_sim.io.whole import check_name, keep_mode, lock, patiently, sync_folder
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep import ledger

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
-from flashmoe_sim.io.version import version
+from flashmoe_sim.io.provenance import version
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Memory, Quantity

@@ -13,7 +13,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, llama_words, no_room, ram_weights
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.routed import with_fewer
+from flashmoe_sim.systems.workloads import with_fewer
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 
 FLOOR_MIB, LEAST_MIB = 1536, 1500

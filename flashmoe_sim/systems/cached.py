@@ -22,9 +22,9 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.execution import CopiedIfInstalled
+from flashmoe_sim.systems.gpu_slots import UploadedMisses
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.uploaded import UploadedMisses
 
 FIRST, CLASSES, SHARED = 11480, 12170, 12191  # builds: the first with a cache, with ClassLRU, known to have a share
 QUANTIZED = 12569  # the first that has room in its graph for both (#32636)

@@ -35,9 +35,8 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.colibri_tiers import replay_tiers
 from flashmoe_sim.systems.execution import OwnTier, ReadIntoSlots
-from flashmoe_sim.systems.profiles import profile_of, with_profile
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.routed import with_fewer
+from flashmoe_sim.systems.workloads import profile_of, with_fewer, with_profile
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall

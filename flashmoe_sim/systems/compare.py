@@ -13,7 +13,7 @@ from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
-from flashmoe_sim.io.scratch import temporary_folder
+from flashmoe_sim.io.whole import temporary_folder
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times, times_of
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED

@@ -9,7 +9,7 @@ from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
-from flashmoe_sim.systems.routed import with_fewer
+from flashmoe_sim.systems.workloads import with_fewer
 from flashmoe_sim.timeline.models.page_cache import PageCache
 
 MOST_EXPERTS = 8

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.io.whole import temporary_folder
 from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
@@ -19,8 +19,8 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, llama_words, no_room
 from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, PROFILE
-from flashmoe_sim.systems.profiles import ALL, half_of
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.workloads import ALL, half_of
 from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut

@@ -15,8 +15,8 @@ from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, Share
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.profiles import profile_of, with_profile
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.workloads import profile_of, with_profile
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 

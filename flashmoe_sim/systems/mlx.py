@@ -9,7 +9,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
-from flashmoe_sim.systems.routed import batched
+from flashmoe_sim.systems.workloads import batched
 from flashmoe_sim.timeline.models.resident import Resident
 
 CHUNK = 2048  # tokens of a prompt that are computed together

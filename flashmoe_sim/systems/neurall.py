@@ -17,9 +17,9 @@ from flashmoe_sim.policies.scored_swaps import ScoredSwaps
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, Share, llama_words
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.profiles import learning
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import besides, of_other_gpus
+from flashmoe_sim.systems.workloads import learning
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
 from flashmoe_sim.timeline.models.hot_cold import HotCold

@@ -23,8 +23,8 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, gpu_left, gpu_weights, llama_words, no_room
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.routed import batched
 from flashmoe_sim.systems.split import Divided, besides, loads, of_other_gpus, parse_shares, written
+from flashmoe_sim.systems.workloads import batched
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches

@@ -15,10 +15,10 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.execution import CopiedFromFile
+from flashmoe_sim.systems.gpu_slots import UploadedMisses
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.routed import by_number
-from flashmoe_sim.systems.uploaded import UploadedMisses
+from flashmoe_sim.systems.workloads import by_number
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 

@@ -25,7 +25,6 @@ from flashmoe_sim.systems.execution import (
     SplitInstallInRam,
     UploadedBeside,
 )
-from flashmoe_sim.systems.routed import batched, with_fewer
 from flashmoe_sim.systems.slot_bank_flags import (
     INSTALLS,
     IO_SPLIT,
@@ -37,6 +36,7 @@ from flashmoe_sim.systems.slot_bank_flags import (
     bank_flags,
     not_streamed,
 )
+from flashmoe_sim.systems.workloads import batched, with_fewer
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall

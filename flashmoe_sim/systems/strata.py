@@ -22,9 +22,8 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, largest_expert_bytes, no_room
 from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.gpu_slots import GpuCache
-from flashmoe_sim.systems.profiles import learning
 from flashmoe_sim.systems.published import PublishedRun
-from flashmoe_sim.systems.routed import batched
+from flashmoe_sim.systems.workloads import batched, learning
 from flashmoe_sim.timeline.names import WHOLE
 
 RESERVE_BYTES = 700 * MIB

@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import OutOfRange
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.timeline.names import KINDS, ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import Timeline

@@ -23,7 +23,7 @@ import numpy as np
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge, Unsupported, shown
 from flashmoe_sim.io.notes import CODES, code_of, with_code
-from flashmoe_sim.io.version import program
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX

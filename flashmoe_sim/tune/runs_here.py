@@ -12,7 +12,7 @@ import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import file_bytes, named_model, named_models, quantizations
-from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.geometry.recordings import find_shape
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.residency.workload import Workload, prepare

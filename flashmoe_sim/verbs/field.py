@@ -15,8 +15,7 @@ from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.field.add import Said
-    from flashmoe_sim.field.beside import Beside
-    from flashmoe_sim.field.check import Problem
+    from flashmoe_sim.field.check import Beside, Problem
     from flashmoe_sim.measured.value import Measured
 
 
@@ -167,8 +166,7 @@ class CheckRows(Verb[CheckedRows]):
     def run(self, progress: Progress | None = None) -> CheckedRows:
         """Read the rows, check them, and predict them if nothing is wrong."""
         from flashmoe_sim.field.asked import Traces
-        from flashmoe_sim.field.beside import Beside, beside
-        from flashmoe_sim.field.check import problems, urls_of
+        from flashmoe_sim.field.check import Beside, beside, problems, urls_of
         from flashmoe_sim.field.known import known_rows
         from flashmoe_sim.field.rows import read_rows
 

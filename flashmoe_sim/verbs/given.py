@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flashmoe_sim.drafts import drafted
-from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model, quantization_said
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.recordings import hints_of
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import MemoryOptions, Several

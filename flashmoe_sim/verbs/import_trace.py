@@ -103,7 +103,7 @@ class ImportTrace(TraceFile):
 
     def run(self, stages: Stages | None = None, load: Load | None = None) -> WrittenTrace:
         """Read the recording, and write it."""
-        from flashmoe_sim.geometry.hints import hints_of
+        from flashmoe_sim.geometry.recordings import hints_of
         from flashmoe_sim.trace.check import ASK, always_used, ask_shared, begins_at_1
         from flashmoe_sim.trace.load import load_trace
         from flashmoe_sim.verbs.given import model_of

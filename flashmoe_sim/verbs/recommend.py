@@ -371,14 +371,13 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
         if self.save is None or not isinstance(found, Recommendation):
             return
+        from flashmoe_sim.io.provenance import program, today
         from flashmoe_sim.io.sections import markdown
-        from flashmoe_sim.io.today import today
-        from flashmoe_sim.io.version import program
         from flashmoe_sim.question import command_line
         from flashmoe_sim.report.advice import sections
         from flashmoe_sim.report.card import card_of
+        from flashmoe_sim.report.figures.compared import picture
         from flashmoe_sim.report.page import html, preview
-        from flashmoe_sim.report.side_by_side import picture
         from flashmoe_sim.systems.files import write_together
 
         content = sections(_with_files(found, Path(), self.save.stem)[0])  # its reader has another folder

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
-    from flashmoe_sim.report.material import Material
+    from flashmoe_sim.report.close import Material
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.verbs.given import Model, Read
@@ -179,14 +179,12 @@ class Report(MemoryOptions, FigureFiles, Verb[Page]):
         rows: of an earlier sweep; if there are none, the workloads are swept; without those, a trace of the model.
         """
         from flashmoe_sim.drafts import drafted
-        from flashmoe_sim.report.close import look_closely
-        from flashmoe_sim.report.material import Material
+        from flashmoe_sim.report.close import Material, look_closely
         from flashmoe_sim.sweep.collect import sweep
         from flashmoe_sim.sweep.left_out import LeftOut, reasons
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
         from flashmoe_sim.systems.base import Case
-        from flashmoe_sim.systems.borrow import borrow, bundled
-        from flashmoe_sim.systems.by_depth import by_depth
+        from flashmoe_sim.systems.borrow import borrow, bundled, by_depth
         from flashmoe_sim.systems.fits import better_file, instead
         from flashmoe_sim.systems.resolve import ALL, parse_systems, resolve
         from flashmoe_sim.timeline.from_rates import predict_rates

@@ -67,7 +67,7 @@ class Synth:
 
     def made(self, progress: Progress | None = None) -> Synthesized:
         """Make the trace."""
-        from flashmoe_sim.geometry.shape import find_shape
+        from flashmoe_sim.geometry.recordings import find_shape
         from flashmoe_sim.residency.workload import prepare
         from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
         from flashmoe_sim.trace.synth import synthesize

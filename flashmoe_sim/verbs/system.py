@@ -52,7 +52,7 @@ class ListEngines(Verb[list[dict[str, Any]]]):
         """A row for each engine; days: since it was looked up."""
         from datetime import date
 
-        from flashmoe_sim.io.today import today
+        from flashmoe_sim.io.provenance import today
         from flashmoe_sim.systems.table import SYSTEMS
 
         day, systems = today(), dict(SYSTEMS.items())
@@ -212,7 +212,7 @@ class NewSystem(Verb[list[Path]]):
         from string import Template
         from tempfile import TemporaryDirectory
 
-        from flashmoe_sim.io.today import today
+        from flashmoe_sim.io.provenance import today
 
         words = {
             "name": self.name,

@@ -11,7 +11,7 @@ from typing import Any
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.of_run import manifest_of_run
+from flashmoe_sim.geometry.recordings import manifest_of_run
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing
 from native_bridge.cache import STATES
 from native_bridge.engines.read import find_run_model, read_run

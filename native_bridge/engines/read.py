@@ -8,7 +8,7 @@ from typing import Any
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.of_run import manifest_of_run, named_model_file
+from flashmoe_sim.geometry.recordings import manifest_of_run, named_model_file
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, UnknownName, Unusable, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable

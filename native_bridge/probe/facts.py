@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.here.by_system import MacFacts, memory_limit_bytes, parse_mac
 from flashmoe_sim.machines.here.collect import cgroups
-from flashmoe_sim.machines.here.limits import memory_limit_bytes
-from flashmoe_sim.machines.here.mac import MacFacts, parse_mac
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Quantity
 from flashmoe_sim.machines.table import PRESETS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flashmoe_sim.io.errors import SimError, TooLarge, Unsupported, Unusable
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.machines.here.mac import MacFacts
+from flashmoe_sim.machines.here.by_system import MacFacts
 from flashmoe_sim.machines.here.read import Here
 from flashmoe_sim.machines.machine import Machine
 from native_bridge.probe.estimate import Estimate

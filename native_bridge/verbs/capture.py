@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from flashmoe_sim.cli.common import message, stoppable
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, Malformed, OutOfRange
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.io.version import program
 from flashmoe_sim.options import FORCE, option_field
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import read_prompt, refuse_given
@@ -161,8 +161,8 @@ class Capture(Verb[dict[str, Any]]):
 
     def _ask(self, url: str) -> dict[str, Any]:
         """Ask a server every prompt that has no answer in the file yet."""
-        from flashmoe_sim.geometry.hints import hints_of
         from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.geometry.recordings import hints_of
         from flashmoe_sim.trace.load import load_trace
         from native_bridge.capture.answers import Answers, ask_all
         from native_bridge.capture.server import AnswerOptions, find_server, key_of

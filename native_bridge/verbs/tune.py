@@ -261,9 +261,8 @@ class Tune(MemoryOptions, Verb[Tuned]):
         """Write what the runs taught of the machine, and a page of them, into their folder."""
         if found.dry or found.best is None:
             return
+        from flashmoe_sim.io.provenance import program, today
         from flashmoe_sim.io.sections import markdown
-        from flashmoe_sim.io.today import today
-        from flashmoe_sim.io.version import program
         from flashmoe_sim.io.whole import atomic_writer
         from flashmoe_sim.machines.learnt import LEARNT
         from flashmoe_sim.machines.write import write_machine

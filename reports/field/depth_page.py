@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from flashmoe_sim.field.depth import attended, depth_of, kv_type_of
+from flashmoe_sim.field.engines import attended, depth_of, kv_type_of
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.machines.belief import published_times
 from flashmoe_sim.timeline.attention import QUANTIZED

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
-from flashmoe_sim.field.depth import attended
-from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.engines import attended, engine_of
 from flashmoe_sim.field.generic import NAME
 from flashmoe_sim.field.rows import source_of
 from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, FITTED, SD_90, Draws, Whose, normals, published_times, shares

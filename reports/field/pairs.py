@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from flashmoe_sim.field.depth import depth_of
-from flashmoe_sim.field.engines import engine_of
+from flashmoe_sim.field.engines import depth_of, engine_of
 from flashmoe_sim.field.rows import FieldRow
 
 CACHED = ("vram_lru", "vram_static_profile", "slot_bank_ssd", "ssd_stream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from flashmoe_sim.field.depth import named_context
+from flashmoe_sim.field.engines import named_context
 from flashmoe_sim.field.rows import FieldRow
 
 MICRO_BATCH = 512

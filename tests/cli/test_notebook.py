@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.version import version
+from flashmoe_sim.io.provenance import version
 from tests.notebooks import ROOT, SOURCES
 from tests.support import document, printed_by
 

@@ -11,7 +11,7 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.today import today
+from flashmoe_sim.io.provenance import today
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.tune import runs_here

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.field.depth import attended, depth_of, kv_type_of
+from flashmoe_sim.field.engines import attended, depth_of, kv_type_of
 from reports.field.depth_page import UNSET, order, slopes, timed
 from reports.field.residuals import known, on_parts
 from tests.field.builders import published, residuals, row

@@ -12,7 +12,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.field.asked import Traces, asked_of
-from flashmoe_sim.field.depth import attended
+from flashmoe_sim.field.engines import attended
 from flashmoe_sim.field.machine import built_of
 from flashmoe_sim.field.model import model_of
 from flashmoe_sim.machines.belief import errors

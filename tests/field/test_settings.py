@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.field.settings import run_of
+from flashmoe_sim.field.asked import run_of
 from tests.field.builders import row
 
 GB, MIB, GIB = 10**9, 2**20, 2**30

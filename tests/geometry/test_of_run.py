@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flashmoe_sim.geometry.of_run import source_of_run
+from flashmoe_sim.geometry.recordings import source_of_run
 from flashmoe_sim.residency.workload import find_geometry
 from tests.geometry.conftest import gguf
 

@@ -13,7 +13,7 @@ import pytest
 
 from flashmoe_sim.geometry import load
 from flashmoe_sim.geometry.load import load_model, may_be_online
-from flashmoe_sim.geometry.repository import Place, place_of
+from flashmoe_sim.geometry.no_model import Place, place_of
 from flashmoe_sim.io import fetch
 from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, Missing, SimError, TooLarge, UnknownName, Unusable
 from native_bridge.cli.main import main

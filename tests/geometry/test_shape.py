@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.geometry.recordings import find_shape
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, UnknownName
 from tests.support import refused
 

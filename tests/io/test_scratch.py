@@ -11,8 +11,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Unusable
-from flashmoe_sim.io.scratch import NoScratch, temporary_folder
-from flashmoe_sim.io.whole import atomic_writer
+from flashmoe_sim.io.whole import NoScratch, atomic_writer, temporary_folder
 
 
 def test_a_folder_is_gone_afterwards_and_other_errors_pass(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.today import today
+from flashmoe_sim.io.provenance import today
 from tests.support import refused
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.cli.common import print_json
+from flashmoe_sim.io.provenance import program, version
 from flashmoe_sim.io.sections import Section, markdown
-from flashmoe_sim.io.version import program, version
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.write import write_machine
 from flashmoe_sim.report.page import html

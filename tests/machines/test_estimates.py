@@ -60,9 +60,9 @@ def test_every_entry_says_where_it_is_from() -> None:
 
 
 def test_the_page_on_seconds_counts_those_that_no_row_tests() -> None:
-    of_rows = sum(one.set == "rows" for one in ENTRIES.values())
+    chapters = sum(one.set == "rows" for one in ENTRIES.values())
     page = " ".join((ROOT / "docs" / "background" / "seconds.md").read_text().split())
-    assert f"how each was set: {of_rows} of {len(ENTRIES)} by the field report's own speeds" in page
+    assert f"how each was set: {chapters} of {len(ENTRIES)} by the field report's own speeds" in page
 
 
 def test_every_entry_is_used() -> None:

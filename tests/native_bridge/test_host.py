@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from flashmoe_sim.io.errors import Missing
-from flashmoe_sim.machines.here.mac import MacFacts, parse_mac
+from flashmoe_sim.machines.here.by_system import MacFacts, parse_mac
 from flashmoe_sim.machines.load import load_machine
 from native_bridge import host
 from native_bridge.probe import facts

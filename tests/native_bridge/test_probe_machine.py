@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.api import compare
-from flashmoe_sim.machines.here.mac import MacFacts
+from flashmoe_sim.machines.here.by_system import MacFacts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS

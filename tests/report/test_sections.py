@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.sections import Command, Item, Section, Table, latex, markdown
-from flashmoe_sim.io.version import program
 from flashmoe_sim.report.page import html
 from tests.report.parsed import Page
 

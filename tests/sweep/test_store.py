@@ -15,7 +15,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
-from flashmoe_sim.io.spreadsheet import as_csv
+from flashmoe_sim.io.tables import as_csv
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import store
 from flashmoe_sim.sweep.store import FILES, check_folder, write_results

@@ -16,7 +16,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.report import figures
 from flashmoe_sim.schema import BY_DEPTH, frame
-from flashmoe_sim.systems.by_depth import by_depth
+from flashmoe_sim.systems.borrow import by_depth
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.tune.recommend import recommend
 from flashmoe_sim.verbs.compare import Compare

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.budget import Context, own_memory, spare_bytes
+from flashmoe_sim.field.asked import run_of
 from flashmoe_sim.field.machine import machine_of
 from flashmoe_sim.field.rows import FieldRow, read_rows
-from flashmoe_sim.field.settings import run_of
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB

@@ -25,8 +25,8 @@ def one_prompt_and_four_tokens() -> Work:
     """Two rows; a prompt of 8 tokens, whose last call has one; the first two tokens have the cold misses."""
     calls = [{"step": 0, "n_tokens": 8, "phase": PROMPT}, {"step": 0, "row": 1, "phase": PROMPT}]
     misses = [(2, 0), (1, 1), (0, 0), (2, 2)]
-    for step, of_rows in enumerate(misses, start=1):
-        for row, missed in enumerate(of_rows):
+    for step, chapters in enumerate(misses, start=1):
+        for row, missed in enumerate(chapters):
             cold = missed if step <= 2 else 0
             calls.append({"step": step, "row": row, "requests": 2, "misses": missed, "cold": cold, "phase": DECODE})
     return work_of(calls)

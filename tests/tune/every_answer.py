@@ -12,7 +12,7 @@ from itertools import product
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import model_names
-from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.geometry.recordings import find_shape
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.residency.workload import Workload, prepare

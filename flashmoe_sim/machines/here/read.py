@@ -13,10 +13,9 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose, compose_parts
 from flashmoe_sim.machines.guesses import ram_by_size
+from flashmoe_sim.machines.here.by_system import cpus, memory_limit_bytes, memory_used_bytes, parse_mac
 from flashmoe_sim.machines.here.drives import drive_of
 from flashmoe_sim.machines.here.gpus import Found, SeenGpu, gpus_of
-from flashmoe_sim.machines.here.limits import cpus, memory_limit_bytes, memory_used_bytes
-from flashmoe_sim.machines.here.mac import parse_mac
 from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, processors_of, ram_of
 from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity

@@ -4,17 +4,14 @@ Needs the extra `report`. `style.styled` can change the theme and width of any f
 """
 
 from flashmoe_sim.report.figures.compared import systems
-from flashmoe_sim.report.figures.depth import speeds_by_depth
 from flashmoe_sim.report.figures.gains import gains
 from flashmoe_sim.report.figures.hits import hit_curves
 from flashmoe_sim.report.figures.judged import judged
-from flashmoe_sim.report.figures.layers import misses_by_layer
 from flashmoe_sim.report.figures.measured import predicted_measured
-from flashmoe_sim.report.figures.parts import waterfall
 from flashmoe_sim.report.figures.save import save
-from flashmoe_sim.report.figures.speed import speeds
+from flashmoe_sim.report.figures.speed import speeds, speeds_by_depth, waterfall
 from flashmoe_sim.report.figures.style import config, styled
-from flashmoe_sim.report.figures.use import drift, popularity, reuse_distances
+from flashmoe_sim.report.figures.use import drift, misses_by_layer, popularity, reuse_distances
 
 __all__ = [
     "config",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import Malformed, Missing
-from flashmoe_sim.io.spreadsheet import as_csv
+from flashmoe_sim.io.tables import as_csv
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 

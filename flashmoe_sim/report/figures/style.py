@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import altair
     import polars
 
+
 Chart: TypeAlias = "altair.LayerChart | altair.ConcatChart"
 Theme = Literal["light", "dark"]
 Row = dict[str, Any]
@@ -259,3 +260,19 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
         moved[one] = min(max(places[one], floor), ceiling)
         floor = moved[one] + gap
     return moved
+
+
+LINE, BAR, ROW = 15, 12, 40  # pixels: a line of text, a bar, and both with the room below
+
+
+def y(field: str, height: int) -> Any:
+    """The channel for a place in pixels from the top of a figure."""
+    import altair
+
+    return altair.Y(f"{field}:Q", scale=altair.Scale(domain=(height, 0), nice=False, zero=False), axis=None)
+
+
+def place(top: float) -> dict[str, float]:
+    """The places of a row's parts, in pixels: its text, the upper and lower end of its bar, and the middle."""
+    upper = top + LINE
+    return {"text_y": top, "upper": upper, "middle": upper + BAR / 2, "lower": upper + BAR}

@@ -76,7 +76,7 @@ def tables(draw: st.DrawFn) -> Document:
     return "\n".join(lines).encode(), expected
 
 
-def of_rows(data: bytes, folder: Path) -> list[Anchor]:
+def chapters(data: bytes, folder: Path) -> list[Anchor]:
     (folder / "a.csv").write_bytes(data)
     return read_rows(folder / "a.csv", ["bank=16", "bank=32"], load_model("gpt-oss-20b"), top_k=None)
 
@@ -181,7 +181,7 @@ TARGETS = (
     ),
     Target(
         "table-rows",
-        of_rows,
+        chapters,
         lambda: [b"bank,misses_per_call,tok_s,condition,topk\n16,2.5,12.5,a,4\n32,1,20,a,4\n64,0.1,30,b,4\n"],
         (*EXTREMES, b"hit_pct", b"condition", b"topk", b"misses_per_call", b"=", b"16", b'"'),
         "a.csv",

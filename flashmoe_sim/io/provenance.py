@@ -1,11 +1,27 @@
-"""The day on which the program runs."""
+"""Which version of the program wrote something, and on which day."""
 
 from __future__ import annotations
 
 import os
 from datetime import date
+from functools import cache
+from importlib import metadata
 
 from flashmoe_sim.io.errors import Malformed
+
+NAME = "flashmoe-sim"
+
+
+@cache
+def version() -> str:
+    """The version of the installed package, such as 0.2.0."""
+    return metadata.version(NAME)
+
+
+def program() -> str:
+    """Name and version, for files that are read by people and by other programs."""
+    return f"{NAME} {version()}"
+
 
 DAY = "FLASHMOE_TODAY"
 
