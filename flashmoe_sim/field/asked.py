@@ -1,4 +1,4 @@
-"""What `sim compare` answers for published rows: of the system that ran with the row's settings, or of a plain engine."""
+"""What `sim compare` answers for published rows: of the system that ran, as it ran, or of a plain engine like it."""
 
 from __future__ import annotations
 
