@@ -24,8 +24,8 @@ from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.estimates import estimate
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
-from flashmoe_sim.machines.reads import read_by_faults
 from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, cores, on_sockets
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.policies.base import Policy

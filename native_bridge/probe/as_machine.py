@@ -11,6 +11,7 @@ from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.here.by_system import MacFacts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import (
@@ -23,7 +24,7 @@ from flashmoe_sim.machines.machine import (
     Quantity,
     Storage,
 )
-from flashmoe_sim.machines.reads import MeasuredRead, ReadTable, read_by_faults
+from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate

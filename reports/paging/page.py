@@ -19,9 +19,9 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.cells import speed
 from flashmoe_sim.io.sizes import GIB, KIB
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, Quantity, Storage
-from flashmoe_sim.machines.reads import read_by_faults
 from flashmoe_sim.measured.learn import learn_from
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import System
