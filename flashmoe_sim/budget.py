@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry, check_context
 from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB, given_size, size
 from flashmoe_sim.machines.estimates import estimate, estimates

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
     from flashmoe_sim.prefetchers.base import OnePredictor
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Setup
     from flashmoe_sim.trace.routing import RoutingTrace
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.geometry.gguf_files import read_files
+from flashmoe_sim.geometry.gguf import read_files
 from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import TooLarge, Unusable

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sizes import plain
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.fit import Equation
 from flashmoe_sim.machines.fitting import Fitted

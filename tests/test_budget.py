@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.budget import Context, MemoryBudget, spare_bytes, wired_limit_advice, with_reserve
-from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, TooLarge, UnknownName
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.estimates import estimate

@@ -18,8 +18,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting, with_undrafted
 from flashmoe_sim.systems.table import SYSTEMS, parse_system

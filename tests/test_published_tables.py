@@ -11,7 +11,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from reports.published import conformance
 from reports.published.page import PAGE, markdown
 from reports.published.sampled import FACTOR, STEP, SampledLfu

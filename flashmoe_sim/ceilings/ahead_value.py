@@ -18,8 +18,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.synthetic import Synthetic
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.names import LATE
 from flashmoe_sim.timeline.timed import Timed, time_replay

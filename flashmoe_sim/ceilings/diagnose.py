@@ -19,8 +19,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 if TYPE_CHECKING:
     import polars

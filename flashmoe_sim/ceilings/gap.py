@@ -13,8 +13,7 @@ from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 @dataclass(frozen=True)

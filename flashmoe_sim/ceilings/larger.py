@@ -8,8 +8,7 @@ from functools import cache
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 def most_tries(most: int) -> int:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from flashmoe_sim.policies.base import EvictingPolicy, Policy, ScheduledPolicy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:

@@ -11,8 +11,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace

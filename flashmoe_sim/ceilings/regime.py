@@ -13,8 +13,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 @dataclass(frozen=True)

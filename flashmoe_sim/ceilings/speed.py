@@ -22,9 +22,8 @@ from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.oracle import Oracle1
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, weights_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch

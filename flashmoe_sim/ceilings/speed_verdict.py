@@ -9,7 +9,7 @@ import numpy as np
 
 from flashmoe_sim.ceilings.bottleneck import Bottleneck
 from flashmoe_sim.ceilings.hardware import CHANGES, Move
-from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import three
 
 WORTH_NAMING = 0.005
 WORDS = {

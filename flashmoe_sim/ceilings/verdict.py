@@ -8,7 +8,7 @@ from typing import Any
 from flashmoe_sim.ceilings.gap import Gap, HalfGap, MissSplit
 from flashmoe_sim.ceilings.larger import LargerBank
 from flashmoe_sim.ceilings.regime import Cliff
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 
 MOST = 0.5
 MANY_ALIASED = 0.01

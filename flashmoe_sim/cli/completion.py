@@ -129,7 +129,7 @@ NAMES: dict[str, tuple[Callable[[], Iterable[str]], bool]] = {
     "scope": (lambda: ("layer", "global"), False),
     "prefetch": (PREDICTORS, False),
     "execution": (_table("flashmoe_sim.timeline.models.table", "EXECUTION_MODELS"), False),
-    "kv_type": (_table("flashmoe_sim.geometry.attention", "CACHE_TYPES"), False),
+    "kv_type": (_table("flashmoe_sim.geometry.model", "CACHE_TYPES"), False),
     "machine": (_machines, True),
     "model": (_models, True),
     "spec": (_models, True),

@@ -87,7 +87,9 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
         "convert": VerbEntry(f"{CLASSES}.trace_file:Convert", "Write a trace as Parquet or in the runtime's layout."),
         "cut": VerbEntry(f"{CLASSES}.trace_file:Cut", "A part of a trace: fewer ranks, layers or steps."),
         "profile": VerbEntry(f"{CLASSES}.profile:WriteProfile", "Write the uses of each expert, for a hot cache."),
-        "merge": VerbEntry(f"{CLASSES}.merge:Merge", "Several traces as one: batched, together, in a row, in turns."),
+        "merge": VerbEntry(
+            f"{CLASSES}.trace_file:Merge", "Several traces as one: batched, together, in a row, in turns."
+        ),
         "speculate": VerbEntry(
             f"{CLASSES}.trace_file:Speculate", "Speculative decoding: several tokens verified in one step."
         ),

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from flashmoe_sim.field.rows import FieldRow
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.systems.strata import CHOSEN
 from flashmoe_sim.systems.table import SYSTEMS
 

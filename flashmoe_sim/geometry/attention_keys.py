@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.families import MAX_LAYER
 from flashmoe_sim.geometry.gguf_header import Value
+from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import Malformed, shown
 
 Keys = Mapping[str, Value | Sequence[Value]]

@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from flashmoe_sim.geometry.gguf import read_gguf
-from flashmoe_sim.geometry.gguf_files import SHARD
+from flashmoe_sim.geometry.gguf import SHARD, read_gguf
 from flashmoe_sim.geometry.gguf_header import HeaderCut, read_header
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.names import WORD, plain_quantization

@@ -1,10 +1,10 @@
-"""Sizes in bytes: parsed from text, and written for people."""
+"""Numbers and sizes in bytes: parsed from text, and written for people."""
 
 from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import Malformed
+from flashmoe_sim.io.errors import Malformed, OutOfRange
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
@@ -47,3 +47,36 @@ def size(size_bytes: float | None) -> str:
             scaled = size_bytes / unit_bytes
             return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def decimal(text: str) -> float | None:
+    """A number in plain digits, such as 58.8 or 1e3; None for anything else, such as `nan`, `1_6` or other scripts."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def plain(number: float) -> str:
+    """At most four digits, and no exponent from 0.0001 up."""
+    text = f"{number:.4g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def three(number: float) -> str:
+    """Three digits, including trailing zeros, and no exponent."""
+    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Numbers and ranges of numbers: 0-11,20. Raises BadInput, naming the option, for anything else."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
+            raise Malformed(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
+        begin, end = int(first), int(last or first)
+        if end < begin or end > 32767:
+            raise OutOfRange(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
+        numbers.extend(range(begin, end + 1))
+    return numbers

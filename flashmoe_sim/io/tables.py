@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import Malformed
-from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.io.printable import printable
+from flashmoe_sim.io.sizes import decimal
 
 if TYPE_CHECKING:
     import polars as pl

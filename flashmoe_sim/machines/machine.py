@@ -9,8 +9,7 @@ from math import hypot
 from pathlib import Path
 
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
-from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.io.sizes import MIB, plain
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable

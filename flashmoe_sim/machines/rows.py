@@ -9,7 +9,7 @@ from pathlib import Path
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName
 from flashmoe_sim.io.files import as_utf8, regular_file_bytes, unreadable
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.io.tables import parse_table, share_of
 from flashmoe_sim.machines.anchors import Anchor
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Malformed, shown
-from flashmoe_sim.io.numbers import decimal
-from flashmoe_sim.io.sizes import parse_size
+from flashmoe_sim.io.sizes import decimal, parse_size
 from flashmoe_sim.measured.documents import NamedValues
 from flashmoe_sim.measured.dress import NUMBER, figure, two_meanings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.io.errors import BadInput, Malformed, unknown_name
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.value import MOST_TOKENS, Measured
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 

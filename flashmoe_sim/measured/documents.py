@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, shown
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.dress import undressed
 
 MOST_WHOLE = 10**15

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.cells import speed
 from flashmoe_sim.io.errors import BadInput, Incomplete, UnknownName, Unsupported, shown
+from flashmoe_sim.io.sections import speed
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation

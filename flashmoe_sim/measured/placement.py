@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.value import Measured
 
 ALL_LAYERS = 99  # what people write for all layers; a smaller number may be all or a part

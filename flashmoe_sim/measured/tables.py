@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.value import MOST_TOKENS
 
 MOST_LINE = 4000  # letters; a longer line is no row of a table

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Unsupported
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.placement import IK, with_layers

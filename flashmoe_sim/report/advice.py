@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.geometry.named import fewest_bits, file_bytes, is_listed, named_model, repository_of, smaller
-from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
-from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.provenance import today
-from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdict
-from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.sections import (
+    WAITS,
+    Column,
+    Command,
+    Item,
+    Part,
+    Section,
+    Table,
+    Verdict,
+    brief_interval,
+    percent,
+    table,
+)
+from flashmoe_sim.io.sizes import GIB, three
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis, heading, uncounted
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-from flashmoe_sim.io.cells import WAITS
 from flashmoe_sim.io.provenance import program, today
+from flashmoe_sim.io.sections import WAITS
 from flashmoe_sim.machines.guessed import heading
 from flashmoe_sim.report import advice
 from flashmoe_sim.report.first_screen import (

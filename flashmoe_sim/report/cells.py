@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
-from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.sections import Column, Table, count, interval, percent, speed, table
 from flashmoe_sim.io.sizes import size
 
 Row = Mapping[str, Any]

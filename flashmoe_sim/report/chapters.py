@@ -8,11 +8,9 @@ from contextlib import suppress
 import numpy as np
 
 from flashmoe_sim.ceilings.speed import SpeedCeilings
-from flashmoe_sim.io.cells import count, interval, percent, speed
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Figure, Part, Section, Table
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.sections import Figure, Part, Section, Table, count, interval, percent, speed
+from flashmoe_sim.io.sizes import size, three
 from flashmoe_sim.policies.bank import MEANING, parse_bank
 from flashmoe_sim.report.cells import HITS, SPEEDS, Row, page_table, who
 from flashmoe_sim.report.close import Close, Material

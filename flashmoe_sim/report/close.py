@@ -13,8 +13,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.sweep.summary import foresees
 from flashmoe_sim.sweep.task import Task

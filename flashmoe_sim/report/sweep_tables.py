@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
-from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.io.sections import Table
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.sections import Column, Table, count, interval, percent, speed, table
+from flashmoe_sim.io.sizes import plain, size
 from flashmoe_sim.question import bank_meaning, slots_hint
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
-    from flashmoe_sim.residency.setup import Setup
-    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.residency.workload import Setup, Workload
     from flashmoe_sim.sweep.left_out import LeftOut
 
 Row = dict[str, Any]

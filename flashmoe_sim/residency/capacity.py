@@ -12,8 +12,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.seen import why_not_seen
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 MOST_REFERENCES = 1 << 30  # next uses have 32 bits
 

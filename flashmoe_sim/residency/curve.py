@@ -24,8 +24,7 @@ from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import build_counts
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 MOST_SHOWN = 20
 

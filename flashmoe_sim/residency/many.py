@@ -21,8 +21,7 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 Job = Callable[[], dict[Setup, Counts]]
 Kind = Literal["stack", "walk", "alone"]

@@ -24,8 +24,7 @@ from flashmoe_sim.residency.own_rules import checked, new_state
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import LOADED, N_LOADED, NOW, OPENED, USED, PoolState, Rules
 from flashmoe_sim.residency.seen import on_miss
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 class Recording(NamedTuple):

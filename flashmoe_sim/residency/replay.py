@@ -19,9 +19,8 @@ from flashmoe_sim.residency.own_rules import check_pinned
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.pool_state import LOADED
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pool_curve, round_sizes
 from flashmoe_sim.residency.many import plan_jobs
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.cut import cut
 
 FEWEST = 2  # layers; fewer have no spread

@@ -18,8 +18,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # counters
 

@@ -12,8 +12,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import CountPass
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_passes

@@ -14,8 +14,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.paired import PairedEstimate, blocks_of, difference
 from flashmoe_sim.parameters import made
 from flashmoe_sim.policies.base import Policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.versus import Conditioned, Steps, counted, gain_of, gains, known, requests_of
 from flashmoe_sim.trace.calls import run_starts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 
 NAMED = 3
 

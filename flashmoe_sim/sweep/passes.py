@@ -13,8 +13,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import PARTS, SIZES, CountPass, fitting, plan_counts
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.task import Task, seconds
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import time_replay

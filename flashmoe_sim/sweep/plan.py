@@ -21,7 +21,7 @@ from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, ConditionOptions, SeveralOptions
-from flashmoe_sim.residency.setup import Setup, why_not, why_not_on_disk
+from flashmoe_sim.residency.workload import Setup, why_not, why_not_on_disk
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.table import parse_execution

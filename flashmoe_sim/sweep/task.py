@@ -18,8 +18,7 @@ from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.prefetchers.base import Prefetcher
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.timeline.assemble import Conditions, hidden_of
 from flashmoe_sim.timeline.models.base import ExecutionModel

@@ -16,8 +16,7 @@ from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.paired import PairedEstimate, blocks_of, difference, holm, log_ratio, mean_of
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import CACHE_TYPES, DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
@@ -31,8 +30,7 @@ from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, declared, facts_of, listed
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs

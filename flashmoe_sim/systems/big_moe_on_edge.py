@@ -9,8 +9,7 @@ from typing import Self
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, llama_words, no_room, ram_weights
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.workloads import with_fewer

@@ -8,8 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
-from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
@@ -18,8 +17,7 @@ from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.shared_class_lru import SharedClassLru
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.gpu_slots import UploadedMisses

@@ -16,8 +16,7 @@ from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import (
     HALF,
     Case,

@@ -12,9 +12,8 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.profile import find_profile
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import distinct
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 Masks = list[NDArray[np.bool_]]
 

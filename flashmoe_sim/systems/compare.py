@@ -18,8 +18,7 @@ from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times,
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted

@@ -10,7 +10,7 @@ from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, llama_words, ram_weights
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.mapped import Mapped

@@ -14,7 +14,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import (
     Case,
     Cost,

@@ -14,7 +14,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import (
     Case,
     Launch,

@@ -14,8 +14,7 @@ from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, llama_words, no_room
 from flashmoe_sim.systems.gpu_slots import GpuCache
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, PROFILE

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
 from flashmoe_sim.systems.workloads import batched
 from flashmoe_sim.timeline.models.resident import Resident

@@ -15,9 +15,8 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.replay import Replayed, build_counts
 from flashmoe_sim.residency.replay import replay as run_replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
 
 KEPT = 8  # parts of a workload, which every size of a system replays

@@ -19,8 +19,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, gpu_left, gpu_weights, llama_words, no_room
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.split import Divided, besides, loads, of_other_gpus, parse_shares, written

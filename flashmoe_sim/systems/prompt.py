@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from flashmoe_sim.machines.belief import Draws, Whose, error_draws
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, attention_of, costs_of, weights_of
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds

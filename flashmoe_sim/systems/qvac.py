@@ -11,8 +11,7 @@ import numpy as np
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.gpu_slots import UploadedMisses

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from flashmoe_sim.budget import Context, with_reserve
 from flashmoe_sim.drafts import given_drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.io.notes import TAKEN, Note, code_of
 from flashmoe_sim.io.sizes import given_size, size

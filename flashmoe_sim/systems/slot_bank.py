@@ -15,8 +15,7 @@ from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
 from flashmoe_sim.systems.execution import (
     CopiedFromPack,

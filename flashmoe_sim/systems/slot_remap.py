@@ -16,9 +16,8 @@ from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.workloads import by_number

@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.clock_hand import ClockHand
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall

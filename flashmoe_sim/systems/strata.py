@@ -11,14 +11,12 @@ from typing import Self
 import numpy as np
 
 from flashmoe_sim.drafts import MTP, Drafts, given_drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import HALF, Case, Launch, gpu_left, halved, largest_expert_bytes, no_room
 from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.gpu_slots import GpuCache

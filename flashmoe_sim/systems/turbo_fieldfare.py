@@ -9,7 +9,7 @@ from typing import Self
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
 from flashmoe_sim.systems.execution import ReadIntoSlots
 from flashmoe_sim.systems.facts import facts_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.model import DEFAULT_TYPE
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import mean_rate
@@ -16,7 +16,7 @@ from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.systems.placed import MIN_BATCH, TheseLayers
 from flashmoe_sim.systems.published import PublishedRun

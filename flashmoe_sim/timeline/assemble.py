@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, STATE_BYTES, Attention
-from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, STATE_BYTES, Attention, LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
@@ -26,9 +25,8 @@ from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine, Storage
 from flashmoe_sim.residency.loops import UNREAD
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import distinct
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel

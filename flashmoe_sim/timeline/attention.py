@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.io.errors import BadInput, Incomplete
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.estimates import estimate, estimates

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.io.tables import share_of
 from flashmoe_sim.machines.rows import Row, read_table
 from flashmoe_sim.policies.bank import Bank, parse_bank

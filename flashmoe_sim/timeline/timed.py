@@ -15,8 +15,7 @@ from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, Weights, page_cache_bytes, priced, weights_of, work_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import ExecutionModel

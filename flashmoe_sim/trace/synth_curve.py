@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.cells import rate
 from flashmoe_sim.io.errors import OutOfRange
+from flashmoe_sim.io.sections import rate
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_kernels import Bands, draw_by_depth
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws

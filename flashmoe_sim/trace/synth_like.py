@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.cells import rate
 from flashmoe_sim.io.errors import Incomplete
+from flashmoe_sim.io.sections import rate
 from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share

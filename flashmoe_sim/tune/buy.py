@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import OutOfRange
-from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.io.sizes import plain
 from flashmoe_sim.machines.arithmetic import LLAMA_CPP, most_gb_s
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.machine import Machine

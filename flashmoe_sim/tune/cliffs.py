@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.sizes import GIB, three
 from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.io.sizes import plain
 from flashmoe_sim.machines.belief import errors, unknown
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.guessed import notes

@@ -8,7 +8,7 @@ from dataclasses import replace
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
 from flashmoe_sim.io.errors import Unsupported
-from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import three
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.tune.change import Changed, WhatIf

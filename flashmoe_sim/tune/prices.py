@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Malformed, shown
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.machines.written import parse_parts

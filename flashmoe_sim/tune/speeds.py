@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import three
 from flashmoe_sim.systems.compare import Compared
 
 

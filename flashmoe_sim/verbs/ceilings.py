@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, interval, percent, speed, table
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Column, Section, interval, percent, speed, table
+from flashmoe_sim.io.sizes import three
 from flashmoe_sim.options import MEASURED, MODEL, Several, option, option_field
 from flashmoe_sim.question import ConditionOptions, SetupOptions, bank_text
 from flashmoe_sim.verbs.base import Progress, Verb

@@ -6,10 +6,20 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, speed, table
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Command, Item, Part, Section, Table
-from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.io.sections import (
+    WAITS,
+    Column,
+    Command,
+    Item,
+    Part,
+    Section,
+    Table,
+    brief_interval,
+    percent,
+    speed,
+    table,
+)
+from flashmoe_sim.io.sizes import GIB, MIB, three
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.question import MACHINE
 from flashmoe_sim.verbs.base import DrawnVerb, Progress

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import Conflict
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import Column, Section, Table, count, decimals, percent, table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import IN_CHUNKS, IO_SPLIT
@@ -47,7 +46,7 @@ class ExactCurve:
     def table(self) -> polars.DataFrame:
         """A row of docs/reference/columns.md for each size."""
         from flashmoe_sim.policies.bank import Bank
-        from flashmoe_sim.residency.setup import Setup
+        from flashmoe_sim.residency.workload import Setup
         from flashmoe_sim.schema import frame
         from flashmoe_sim.sweep.task import Task, row_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import count, pairs, rate
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Section, count, pairs, rate
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SCOPE, BankOptions, bank_text
@@ -14,7 +13,7 @@ from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Setup
     from flashmoe_sim.verbs.given import Model, Trace
 
 Row = tuple[str, str, str]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, SimError
-from flashmoe_sim.io.sections import Command, Item, Section, Table
+from flashmoe_sim.io.sections import Column, Command, Item, Section, Table, table
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Progress, Verb
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, percent, speed, table
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import Column, Section, Table, percent, speed, table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, MACHINE, SCOPE, SIZES, ConditionOptions
 from flashmoe_sim.verbs.base import Progress, Verb

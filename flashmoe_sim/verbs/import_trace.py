@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
-from flashmoe_sim.io.numbers import parse_numbers
+from flashmoe_sim.io.sizes import parse_numbers
 from flashmoe_sim.options import LENIENT, option, option_field
 from flashmoe_sim.verbs.base import Stages
 from flashmoe_sim.verbs.trace_file import TraceFile, WrittenTrace

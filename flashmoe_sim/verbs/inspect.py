@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, count, rate, table
 from flashmoe_sim.io.errors import SimError
-from flashmoe_sim.io.numbers import parse_numbers
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import Column, Section, Table, count, rate, table
+from flashmoe_sim.io.sizes import parse_numbers
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.question import IN_CHUNKS
 from flashmoe_sim.verbs.base import Stages, Verb, stage

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.geometry.families import ranges
-from flashmoe_sim.io.cells import Column, count, decimals, interval, percent, speed, table
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import Column, Section, Table, count, decimals, interval, percent, speed, table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions, bank_text

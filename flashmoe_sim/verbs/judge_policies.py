@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import UNKNOWN, Column, percent, signed, speed, table
 from flashmoe_sim.io.errors import Conflict
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import UNKNOWN, Column, Section, Table, percent, signed, speed, table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINES, ConditionOptions, SeveralOptions
 from flashmoe_sim.verbs.base import DrawnVerb, Progress

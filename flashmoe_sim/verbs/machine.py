@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.errors import Conflict
-from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verbatim
+from flashmoe_sim.io.sections import Column, Command, Item, Part, Section, Table, Verbatim, table
+from flashmoe_sim.io.sizes import plain
 from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.verbs.base import Verb
 

@@ -6,14 +6,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
-from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.graph import Graph
-from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT, Attention
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED, NamedModel, file_bytes
-from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.io.sections import Item, Section, Table
+from flashmoe_sim.io.sections import Column, Item, Section, Table, count, table
 from flashmoe_sim.io.sizes import GIB, MIB, size
 from flashmoe_sim.options import NAMES_MODEL, option, option_field
 from flashmoe_sim.verbs.base import Verb

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, table
-from flashmoe_sim.io.sections import Command, Part, Section
+from flashmoe_sim.io.sections import Column, Command, Part, Section, table
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.verbs.base import Progress, Verb
 

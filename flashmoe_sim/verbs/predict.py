@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import UNKNOWN, Column, brief_interval, decimals, percent, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange
-from flashmoe_sim.io.sections import Item, Section
+from flashmoe_sim.io.sections import UNKNOWN, Column, Item, Section, brief_interval, decimals, percent, speed, table
 from flashmoe_sim.options import MEASURED, MODEL, Several, option_field
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
 from flashmoe_sim.verbs.base import Verb

@@ -8,10 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, Note, code_of
-from flashmoe_sim.io.sections import Command, Item, Part, Section
+from flashmoe_sim.io.sections import Column, Command, Item, Part, Section, brief_interval, speed, table
 from flashmoe_sim.options import (
     ANSWER_TOKENS,
     FORCE,

@@ -8,11 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from flashmoe_sim.io.cells import Column, count, pairs, percent, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Unsupported
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.sections import Column, Section, Table, count, pairs, percent, table
+from flashmoe_sim.io.sizes import size, three
 from flashmoe_sim.options import FORCE, MODEL, option, option_field
 from flashmoe_sim.question import IN_CHUNKS, MACHINE, MINOR, ConditionOptions, SetupOptions, bank_text, slots_hint
 from flashmoe_sim.verbs.base import Progress, Verb
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, OneMachine
     from flashmoe_sim.residency.counts import Counts
     from flashmoe_sim.residency.replay import Replayed
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Setup
     from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.timeline.timed import Timed
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -139,7 +137,7 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
     def check(self) -> None:
         """Raise BadInput for options that do not belong together, and for a timeline that exists."""
         from flashmoe_sim.io.whole import refuse_existing
-        from flashmoe_sim.residency.setup import why_not_on_disk
+        from flashmoe_sim.residency.workload import why_not_on_disk
         from flashmoe_sim.sweep.plan import plan
 
         if self.in_chunks:

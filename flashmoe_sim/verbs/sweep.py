@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import Machine
-    from flashmoe_sim.residency.setup import Setup
-    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.residency.workload import Setup, Workload
     from flashmoe_sim.sweep.collect import SweepPlan
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import LeftOut

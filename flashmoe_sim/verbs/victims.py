@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from flashmoe_sim.io.cells import Column, count, percent, table
 from flashmoe_sim.io.errors import Unsupported, unknown_name
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Column, Section, count, percent, table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
 from flashmoe_sim.verbs.base import Progress, Verb
@@ -16,9 +15,8 @@ from flashmoe_sim.verbs.base import Progress, Verb
 if TYPE_CHECKING:
     import polars
 
-    from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.victims import VictimCounts
-    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.residency.workload import Setup, Workload
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.verbs.given import Model, Read, Trace
 

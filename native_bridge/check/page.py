@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flashmoe_sim.io.cells import Column
-from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table, Verdict
+from flashmoe_sim.io.sections import Column, Command, Figure, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.cells import page_table

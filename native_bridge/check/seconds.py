@@ -17,8 +17,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ, UPLOAD

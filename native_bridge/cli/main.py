@@ -34,7 +34,7 @@ BELOW = simulator.BELOW | {
     "machine": simulator.BELOW["machine"]
     | {
         "this": VerbEntry(f"{CLASSES}.probe:ThisMachineMeasured", simulator.BELOW["machine"]["this"].does),
-        "fit": VerbEntry(f"{CLASSES}.fit:FitMachine", "A machine from recorded runs, or from rows of a table."),
+        "fit": VerbEntry(f"{CLASSES}.calibrate:FitMachine", "A machine from recorded runs, or from rows of a table."),
         "probe": VerbEntry(f"{CLASSES}.probe:Probe", "A machine of your own, measured: storage, memory and link."),
     },
     "bridge": {

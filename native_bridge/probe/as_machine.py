@@ -28,9 +28,8 @@ from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import known_bandwidth
 from native_bridge.probe.memory import LANES, STEP_BYTES
-from native_bridge.probe.probe import Probed
+from native_bridge.probe.probe import Probed, known_bandwidth
 from native_bridge.probe.storage import StorageFound, largest_piece
 
 UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.model import DEFAULT_TYPE
 from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import SD_90

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import interruptible, message
 from flashmoe_sim.cli.progress import working
-from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import Incomplete, Malformed, SimError
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Column, Section, count, table
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.question import command_line
 from flashmoe_sim.verbs.base import Verb

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from flashmoe_sim.io.cells import pairs
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Missing, shown
-from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sections import Section, Table, pairs
 from flashmoe_sim.options import option
 from flashmoe_sim.verbs.base import Stages, Verb, stage
 

@@ -11,9 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, SimError
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Column, Section, percent, table
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Verb
 from flashmoe_sim.verbs.replay import Replay

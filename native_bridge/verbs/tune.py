@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import working
-from flashmoe_sim.io.cells import Column, speed, table
 from flashmoe_sim.io.errors import BadInput, Interrupted, SimError, Unsupported, Unusable
-from flashmoe_sim.io.sections import Command, Part, Section
+from flashmoe_sim.io.sections import Column, Command, Part, Section, speed, table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import (
     ANSWER_TOKENS,
@@ -149,8 +148,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
     def session(self) -> tuple[Session, tuple[str, ...]]:
         """The search before any run, and notes on its predictions."""
         from flashmoe_sim.drafts import MTP, NGRAM
-        from native_bridge.tuning.find import find_program
-        from native_bridge.tuning.patched import with_sidecar
+        from native_bridge.tuning.llama_programs import find_program, with_sidecar
         from native_bridge.tuning.session import Session
 
         folder = self.out or Path(f"tune-{self.model.stem}")

@@ -82,8 +82,7 @@ class VerifyOptions(MayVerify):
 
     def _begun(self, found: Recommendation, folder: Path) -> tuple[Session, int]:
         """The search before any run, and the place of the recommended line in it."""
-        from native_bridge.tuning.find import find_program
-        from native_bridge.tuning.patched import with_sidecar
+        from native_bridge.tuning.llama_programs import find_program, with_sidecar
         from native_bridge.tuning.session import Session
 
         assert self.gguf is not None
@@ -198,7 +197,7 @@ class RecommendAndVerify(VerifyOptions, Recommend):
             refuse_given(self, names, "without --verify: nothing is run; add --verify")
         super().check()
         if self.verify:
-            from native_bridge.tuning.find import find_program
+            from native_bridge.tuning.llama_programs import find_program
 
             self._file()
             find_program(self.engine)

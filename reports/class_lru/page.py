@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.verbs.judge_policies import LEAST_P
 from reports.class_lru.measure import RULE, SHARES, STAMP, TRACES

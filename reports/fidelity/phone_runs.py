@@ -20,8 +20,7 @@ from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution

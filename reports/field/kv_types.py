@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
+from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.timeline.attention import attention_cost

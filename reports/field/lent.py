@@ -17,7 +17,7 @@ import polars as pl
 
 from flashmoe_sim.api import replay
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut

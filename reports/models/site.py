@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from flashmoe_sim.geometry.named import model_names
-from flashmoe_sim.io.cells import WAITS
+from flashmoe_sim.io.sections import WAITS
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import find_part

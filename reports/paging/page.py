@@ -17,7 +17,7 @@ from matplotlib.ticker import PercentFormatter
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.cells import speed
+from flashmoe_sim.io.sections import speed
 from flashmoe_sim.io.sizes import GIB, KIB
 from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.load import load_machine

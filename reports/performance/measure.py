@@ -21,8 +21,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
 from flashmoe_sim.residency.many import count, plan_jobs
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.workers import Workers, run_on
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.routing import RoutingTrace

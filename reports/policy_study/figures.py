@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from reports.plotted import PALETTE, mark, plain, save, sheet
 from reports.policy_study.measure import (
     FIRST_HALF,

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from flashmoe_sim.verbs.judge_policies import LEAST_P
 from reports.pages import table
 from reports.policy_study.measure import FOLDER, MIDDLE, ONLINE, TRACES

@@ -11,7 +11,7 @@ from flashmoe_sim.ceilings.gap import gap_to_min, half_gap
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS
+from flashmoe_sim.residency.workload import FIXED_SLOT_CONTRACTS
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.trace.bundled import catalog
 

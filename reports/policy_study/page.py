@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from reports.pages import table, wrapped

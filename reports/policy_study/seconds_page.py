@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from flashmoe_sim.io.cells import signed
+from flashmoe_sim.io.sections import signed
 from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from reports.pages import table

@@ -12,8 +12,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.pages import joined, table
 

@@ -14,8 +14,7 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.load import load_trace
 from reports.published.sampled import SampledLfu
 

@@ -17,8 +17,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.curve import pool_curve
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.sample import estimate, pick
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 
 FOLDER = Path(__file__).parent
 RESULTS, OTHER_WAYS = FOLDER / "results.csv", FOLDER / "other_ways.csv"

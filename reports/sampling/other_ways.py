@@ -17,8 +17,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.sampling.measure import points, rms
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.cells import speed
+from flashmoe_sim.io.sections import speed
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.learn import Expected, learn_from, seen_on

@@ -13,8 +13,7 @@ from statistics import median
 from flashmoe_sim.api import load_trace
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.collect import plan_tasks, sweep
 from flashmoe_sim.sweep.passes import plan_passes
 from flashmoe_sim.sweep.workers import Workers, run_on

@@ -24,8 +24,7 @@ from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
 from flashmoe_sim.residency.many import count
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace

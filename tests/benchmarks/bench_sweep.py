@@ -16,8 +16,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.many import CountPass
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.collect import plan_tasks, sweep
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.passes import plan_passes, run_pass

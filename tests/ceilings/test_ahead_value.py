@@ -12,8 +12,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from tests.residency.builders import of_one_layer, one_layer, totals, trace_of
 from tests.residency.compare import workload_of
 from tests.residency.test_twins import random_workload

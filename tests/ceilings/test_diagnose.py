@@ -18,8 +18,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 from tests.residency.builders import run

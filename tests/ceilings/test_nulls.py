@@ -8,8 +8,7 @@ import pytest
 from flashmoe_sim.ceilings.popularity import Nulls, nulls_of
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from tests.residency.builders import geometry_of, of_one_layer, one_layer, run, trace_of
 from tests.residency.test_laws import fitting_banks

@@ -8,8 +8,7 @@ import pytest
 from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from tests.residency.builders import Call, geometry_of, random_calls, run, totals, trace_of
 
 # Layer 0 has calls of 2, 2 and, with two tokens, 3 distinct experts; layer 1 of 2 and 2: it misses the third step.

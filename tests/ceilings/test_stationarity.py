@@ -7,8 +7,7 @@ import pytest
 from flashmoe_sim.ceilings.popularity import Stationarity, stationarity_of
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from tests.residency.builders import geometry_of, of_one_layer, run, totals, trace_of
 from tests.residency.test_twins import byte_banks, every_bank, random_workload

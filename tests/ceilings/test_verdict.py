@@ -9,8 +9,7 @@ import pytest
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from tests.residency.builders import Call, geometry_of, one_layer, trace_of
 from tests.residency.test_twins import byte_banks, random_workload
 

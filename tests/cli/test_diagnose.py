@@ -9,7 +9,7 @@ import pytest
 from flashmoe_sim.ceilings.diagnose import diagnose
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.verbs.given import workload_of
 from tests.residency.builders import trace_of

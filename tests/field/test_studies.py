@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.model import DEFAULT_TYPE
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.machines.learnt import learn
 from flashmoe_sim.machines.load import load_machine

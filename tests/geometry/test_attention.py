@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.geometry import named_model, read_gguf
-from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.attention_keys import attention_of
+from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.io.sizes import MIB
 from native_bridge.fixture import bundled_model

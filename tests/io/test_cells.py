@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.io.cells import decimals, signed
+from flashmoe_sim.io.sections import decimals, signed
 
 
 def test_zero_has_one_sign() -> None:

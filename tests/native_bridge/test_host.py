@@ -16,8 +16,8 @@ from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.machines.here.by_system import MacFacts, parse_mac
 from flashmoe_sim.machines.load import load_machine
 from native_bridge import host
-from native_bridge.probe import facts
-from native_bridge.probe.facts import known_bandwidth, machine_facts
+from native_bridge.probe import probe
+from native_bridge.probe.probe import known_bandwidth, machine_facts
 from native_bridge.process import Answer
 
 CPUINFO = "processor : 0\nmodel name\t: Some Processor\nflags\t\t: fpu sse2 amx_bf16 amx_tile\n"
@@ -146,10 +146,10 @@ def test_the_file_system_is_that_of_the_last_mount_over_the_folder(
 
 
 def test_a_control_group_limits_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "cgroups", lambda: "/a/memory.max max\n/a/memory.limit_in_bytes 9223372036854771712")
+    monkeypatch.setattr(probe, "cgroups", lambda: "/a/memory.max max\n/a/memory.limit_in_bytes 9223372036854771712")
     total = psutil.virtual_memory().total
     assert (machine_facts(tmp_path).ram_bytes, machine_facts(tmp_path).ram_limited) == (total, False)
-    monkeypatch.setattr(facts, "cgroups", lambda: "/a/memory.max 2147483648\n/a/b/memory.max 1073741824")
+    monkeypatch.setattr(probe, "cgroups", lambda: "/a/memory.max 2147483648\n/a/b/memory.max 1073741824")
     found = machine_facts(tmp_path)
     assert (found.ram_bytes, found.ram_limited) == (2**30, True)
     assert found.available_bytes <= 2**30

@@ -16,10 +16,9 @@ from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import write_machine
 from native_bridge.probe.as_machine import UNMEASURED, as_machine
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import Facts
 from native_bridge.probe.gpu_copies import Gpu, LinkFound
 from native_bridge.probe.memory import MemoryFound
-from native_bridge.probe.probe import Probed
+from native_bridge.probe.probe import Facts, Probed
 from native_bridge.probe.storage import Point, StorageFound
 
 GIB, MIB, KIB = 2**30, 2**20, 2**10

@@ -14,8 +14,7 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.cache import Cache
 from native_bridge.cli.main import main

@@ -20,8 +20,7 @@ from flashmoe_sim.policies._perf_profile import read_profile
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.perf_profile import write_perf_profile
 from flashmoe_sim.trace.routing import RoutingTrace

@@ -24,8 +24,7 @@ from flashmoe_sim.policies.lfu_decay import LfuDecay
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.plan import plan_setups
 from tests.policies.naive import Expert, Twin
 from tests.policies.own import GAP

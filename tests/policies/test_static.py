@@ -15,8 +15,7 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import plan_jobs
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.store import write_store

@@ -12,8 +12,7 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
 
 COLUMNS = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.residency import last_uses, tally
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from tests.residency import naive
 from tests.residency.builders import COLUMNS, Call, one_layer, random_calls
 from tests.residency.compare import calls_of, workload_of

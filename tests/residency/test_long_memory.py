@@ -15,8 +15,7 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import count
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.workers import run_on
 from flashmoe_sim.trace import routing, runtime_jsonl, store

@@ -20,8 +20,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import PARTS, count, plan_jobs
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import random_calls
 from tests.residency.compare import workload_of

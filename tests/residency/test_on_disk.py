@@ -25,8 +25,7 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup, why_not
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare, why_not
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack

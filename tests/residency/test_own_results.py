@@ -14,8 +14,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from tests.trace.strategies import trace_of
 
 Given = Callable[[], Any]

@@ -16,9 +16,8 @@ from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, PoolShape,
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.victims import total, victims
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack

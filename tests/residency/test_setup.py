@@ -12,8 +12,7 @@ from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, U
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 from tests.support import refused
 

@@ -14,9 +14,8 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.victims import total, victims
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from tests.policies.naive import Expert, Next, Twin
 from tests.policies.naive.table import EVICTING
 from tests.residency import naive

@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.many import count, plan_counts
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Setup
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.plan import _rules, plan_setup, plan_setups
 from flashmoe_sim.sweep.summary import foresees

@@ -30,8 +30,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PoolShape, State
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.static import Static
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep import cluster, collect
 from flashmoe_sim.sweep.cluster import on_cluster
 from flashmoe_sim.sweep.collect import sweep

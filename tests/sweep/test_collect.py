@@ -12,8 +12,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.schema import COUNTS
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.plan import plan_setups

@@ -19,8 +19,7 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.question import SweepOptions
 from flashmoe_sim.residency import capacity
-from flashmoe_sim.residency.setup import Setup, why_not
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare, why_not
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.ledger import FILE
 from flashmoe_sim.sweep.left_out import LeftOut

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import Graph
-from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.model import Attention, LayerCache, LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.load import load_machine
@@ -33,8 +32,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.schema import COUNTS, TIMING
 from flashmoe_sim.sweep import task
 from flashmoe_sim.sweep.collect import sweep

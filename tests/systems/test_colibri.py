@@ -19,9 +19,8 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import distinct
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.colibri import Colibri
 from flashmoe_sim.systems.published import PublishedRun

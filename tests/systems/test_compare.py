@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, TooLarge, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.belief import Whose

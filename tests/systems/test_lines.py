@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from flashmoe_sim.geometry.attention import CACHE_TYPES
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import CACHE_TYPES
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput, Unsupported
 from flashmoe_sim.machines.load import load_machine

@@ -8,8 +8,7 @@ import pytest
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.systems.parts import STREAM_NAMES, only, replay_in_parts
 from tests.residency.builders import geometry_of, random_calls, some, trace_of
 

@@ -10,8 +10,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.slot_remap import SlotRemap
 from flashmoe_sim.timeline.assemble import Conditions

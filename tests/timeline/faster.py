@@ -18,8 +18,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel

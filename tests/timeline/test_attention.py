@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
 from flashmoe_sim.machines.compose import compose

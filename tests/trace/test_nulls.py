@@ -11,8 +11,7 @@ from flashmoe_sim.ceilings.diagnose import diagnose
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import Call, one_layer, random_calls, trace_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Table, markdown
+from flashmoe_sim.io.sizes import three
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.advice import sections

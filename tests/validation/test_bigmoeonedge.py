@@ -13,8 +13,7 @@ import pytest
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replayed, replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace

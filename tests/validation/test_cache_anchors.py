@@ -13,8 +13,7 @@ import pytest
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from flashmoe_sim.ceilings.diagnose import diagnose
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from tests.residency.builders import run, trace_of
 
 REQUESTED = ([0, 1], [0, 2], [0, 1], [0, 3], [0, 1])  # by each layer, step by step

@@ -18,8 +18,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.load import load_trace
 
 DATA = Path(__file__).parents[2] / "data"

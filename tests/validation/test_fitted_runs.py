@@ -16,8 +16,7 @@ from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace

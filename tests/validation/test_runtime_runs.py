@@ -18,8 +18,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.load import load_trace
 
 DATA = Path(__file__).parents[2] / "data"

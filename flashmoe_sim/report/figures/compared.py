@@ -5,11 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.cells import interval, percent, speed
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Figure
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.sections import Figure, interval, percent, speed
+from flashmoe_sim.io.sizes import size, three
 from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.figures.style import (
     LINE,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, SpeedCeilings
 from flashmoe_sim.io.errors import Conflict, Incomplete
-from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import three
 from flashmoe_sim.report.figures.lines import (
     Axis,
     Named,

@@ -15,8 +15,7 @@ from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted, Origin, fit_anchors, listed
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE

@@ -15,8 +15,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.engines.flashmoe.log.summary import AHEAD, ALL_HIT_PRIME, COUNTERS, RESIDENT_PRIME
 from native_bridge.engines.flashmoe.modes import PREFETCH

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.measured.read import read_measured
 from native_bridge.tuning import serve, session
-from native_bridge.tuning.find import find_program
+from native_bridge.tuning.llama_programs import find_program
 from tests.native_bridge.tuning import stand_in
 from tests.native_bridge.tuning.fake_server import HELP
 from tests.native_bridge.tuning.stand_in import lines, printed, started

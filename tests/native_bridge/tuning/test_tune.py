@@ -13,7 +13,7 @@ from flashmoe_sim.measured.read import read_measured
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
 from native_bridge.tuning import session
-from native_bridge.tuning.find import find_program
+from native_bridge.tuning.llama_programs import find_program
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning import stand_in
 from tests.native_bridge.tuning.stand_in import MACHINE, SIZE, lines, printed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.io.errors import Malformed
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 
 WHOLE = r"(\d{1,15})"
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, percent, table
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Column, Section, percent, table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.verbs.base import Verb
 

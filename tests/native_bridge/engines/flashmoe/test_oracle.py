@@ -11,8 +11,7 @@ from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.engines.flashmoe.oracle import oracle_all_hit, oracle_prefetch
