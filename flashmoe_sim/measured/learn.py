@@ -22,9 +22,8 @@ from flashmoe_sim.machines.learnt import LEARNT, Loads
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
-from flashmoe_sim.measured.choose import alike_once, spread
 from flashmoe_sim.measured.read import read_with_notes
-from flashmoe_sim.measured.usable import PROMPT_TOKENS, Usable, usable
+from flashmoe_sim.measured.usable import PROMPT_TOKENS, Usable, alike_once, spread, usable
 from flashmoe_sim.measured.value import Measured, distinct
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
-from flashmoe_sim.trace.chunk import parts_of
-from flashmoe_sim.trace.on_disk import OnDisk, growing
+from flashmoe_sim.trace.long_traces import OnDisk, growing, parts_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
 

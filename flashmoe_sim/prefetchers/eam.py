@@ -19,7 +19,7 @@ from flashmoe_sim.prefetchers.base import (
     rows_of,
     step_ends,
 )
-from flashmoe_sim.trace.on_disk import OnDisk
+from flashmoe_sim.trace.long_traces import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 

@@ -19,7 +19,7 @@ from flashmoe_sim.trace.lines import excerpt
 from flashmoe_sim.trace.source import open_bytes
 
 if TYPE_CHECKING:
-    from flashmoe_sim.trace.chunk import LongTrace
+    from flashmoe_sim.trace.long_traces import LongTrace
     from flashmoe_sim.trace.requests import ReadOptions
     from flashmoe_sim.trace.routing import RoutingTrace
 

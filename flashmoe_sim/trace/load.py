@@ -12,9 +12,8 @@ from typing import TypeAlias, TypeVar
 from flashmoe_sim.io.errors import Missing, unknown_name
 from flashmoe_sim.trace.bundled import BundledTrace, find_trace
 from flashmoe_sim.trace.check import check_trace
-from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
 from flashmoe_sim.trace.formats import FORMATS, find_format
-from flashmoe_sim.trace.on_disk import OnDisk, unpack
+from flashmoe_sim.trace.long_traces import Chunk, LongTrace, OnDisk, cut_up, unpack
 from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Reading, reading

@@ -42,8 +42,8 @@ from flashmoe_sim.trace._json_kernels import (
     parse_lines,
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
-from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
 from flashmoe_sim.trace.lines import counted, trace_name
+from flashmoe_sim.trace.long_traces import Chunk, LongTrace, part_of, whole
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.check import largest_experts
-from flashmoe_sim.trace.chunk import parts_of
 from flashmoe_sim.trace.counting import LayerCounts, count_aliased, count_requests, fresh
+from flashmoe_sim.trace.long_traces import parts_of
 from flashmoe_sim.trace.phases import distinct_steps, find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace, blocks
 from flashmoe_sim.trace.seen import QUESTIONS, SEEN, has

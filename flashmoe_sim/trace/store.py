@@ -28,7 +28,7 @@ from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import BY_LAYER, PER_REFERENCE
-from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, joined, regrouped, whole
+from flashmoe_sim.trace.long_traces import Chunk, LongTrace, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import most_bytes, open_bytes

@@ -20,9 +20,8 @@ from flashmoe_sim.residency.workload import Workload, find_geometry, means_model
 from flashmoe_sim.sweep.plan import plan
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.bundled import catalog, find_trace
-from flashmoe_sim.trace.chunk import Chunk, LongTrace
 from flashmoe_sim.trace.load import Shown, load_trace, open_long
-from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.long_traces import Chunk, LongTrace, unpack
 from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 

@@ -69,8 +69,8 @@ class Synth:
         """Make the trace."""
         from flashmoe_sim.geometry.recordings import find_shape
         from flashmoe_sim.residency.workload import prepare
-        from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
         from flashmoe_sim.trace.synth import synthesize
+        from flashmoe_sim.trace.synth_curve import check_hit_points, read_hit_points
         from flashmoe_sim.verbs.given import workload_of
 
         curve = self.curve
@@ -113,8 +113,8 @@ class SynthFile(TraceFile, Synth):
 
     def run(self, stages: Stages | None = None, load: Load | None = None, message: Message = warn) -> WrittenTrace:
         """Make the trace, and write it."""
-        from flashmoe_sim.trace.hit_points import read_hit_points
         from flashmoe_sim.trace.load import load_trace
+        from flashmoe_sim.trace.synth_curve import read_hit_points
 
         question = self
         if self.curve is not None and not isinstance(self.curve, Mapping):

@@ -15,7 +15,7 @@ from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Progress, Stages, Verb, stage
 
 if TYPE_CHECKING:
-    from flashmoe_sim.trace.chunk import LongTrace
+    from flashmoe_sim.trace.long_traces import LongTrace
     from flashmoe_sim.trace.routing import RoutingTrace
     from flashmoe_sim.verbs.given import Load, LoadLong
 

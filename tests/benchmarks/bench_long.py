@@ -27,8 +27,7 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.workload import Setup, prepare
-from flashmoe_sim.trace.chunk import Chunk, LongTrace
-from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.long_traces import Chunk, LongTrace, unpack
 from flashmoe_sim.trace.statistics import inspect
 from flashmoe_sim.trace.store import read_chunks, write_chunks
 from flashmoe_sim.trace.synth_kernels import draw_alike

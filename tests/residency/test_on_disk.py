@@ -27,8 +27,7 @@ from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, prepare, why_not
 from flashmoe_sim.trace import routing
-from flashmoe_sim.trace.chunk import cut_up
-from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.long_traces import cut_up, unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of, of_one_layer, one_layer, trace_of

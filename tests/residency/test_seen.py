@@ -19,8 +19,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.victims import total, victims
 from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.trace.chunk import cut_up
-from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.long_traces import cut_up, unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.seen import SEEN
 from flashmoe_sim.trace.statistics import inspect

@@ -27,8 +27,7 @@ from flashmoe_sim.sweep.plan import plan_sweep
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import in_threads
 from flashmoe_sim.trace import routing
-from flashmoe_sim.trace.chunk import cut_up
-from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.long_traces import cut_up, unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
 from tests.prefetchers.test_twins import random_trace

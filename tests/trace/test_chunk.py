@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.trace import runtime_jsonl, store
-from flashmoe_sim.trace.chunk import Chunk, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.load import load_trace, open_long
+from flashmoe_sim.trace.long_traces import Chunk, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.write_jsonl import write_jsonl

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange, TooLarge, Unusable
-from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
+from flashmoe_sim.trace.synth_curve import check_hit_points, read_hit_points
 from tests.support import refused
 
 

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Incomplete, Malformed, TooLarge, Unusable
-from flashmoe_sim.trace import on_disk, routing, store
+from flashmoe_sim.trace import long_traces, routing, store
 from flashmoe_sim.trace.check import check_trace, largest_experts
-from flashmoe_sim.trace.chunk import cut_up, joined, parts_of, whole
 from flashmoe_sim.trace.load import load_on_disk, load_trace
-from flashmoe_sim.trace.on_disk import Growing, OnDisk, scratch_file, unpack
+from flashmoe_sim.trace.long_traces import Growing, OnDisk, cut_up, joined, parts_of, scratch_file, unpack, whole
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
@@ -156,7 +155,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     found = unpack(cut_up(trace_of((0, [1, 2])), []))
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with pytest.raises(Unusable, match="No space left on device"):
-        found.empty(on_disk.FILE_BYTES, np.int16)
+        found.empty(long_traces.FILE_BYTES, np.int16)
 
 
 def test_arrays_do_not_overlap() -> None:
@@ -165,11 +164,11 @@ def test_arrays_do_not_overlap() -> None:
     for number, array in enumerate(arrays):
         array[:] = number
     assert all((array == number).all() for number, array in enumerate(arrays))
-    assert found.empty(on_disk.FILE_BYTES + 1, np.int8).flags.writeable
+    assert found.empty(long_traces.FILE_BYTES + 1, np.int8).flags.writeable
 
 
 def test_more_calls_than_kernels_can_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_disk, "MOST_CALLS", 2)
+    monkeypatch.setattr(long_traces, "MOST_CALLS", 2)
     with pytest.raises(TooLarge, match="has more than 2 calls"):
         unpack(cut_up(trace_of((0, [1]), (1, [1]), (0, [1])), [1]))
 

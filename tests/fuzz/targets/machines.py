@@ -20,7 +20,7 @@ from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import toml
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.timeline.rates import Rate, read_rates
-from flashmoe_sim.trace.hit_points import read_hit_points
+from flashmoe_sim.trace.synth_curve import read_hit_points
 from native_bridge.probe.fio import FioReads, parse_fio
 from tests.fuzz.target import Document, Target
 from tests.machines.builders import FULL
