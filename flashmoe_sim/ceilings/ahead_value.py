@@ -20,8 +20,8 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.names import LATE
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 RECALLS = (0.25, 0.5, 0.75, 1.0)

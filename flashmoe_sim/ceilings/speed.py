@@ -25,10 +25,10 @@ from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, weights_of
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.timeline.timing import speed_draws
 from flashmoe_sim.timeline.work import INTERVAL_STEPS, Work, last_steps
 

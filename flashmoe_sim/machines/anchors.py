@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 
+from flashmoe_sim.machines.equations import Equation
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.fit import Equation
 
 SPEED_SD = estimate("run.speed_sd").value
 SPEED_STEP = 0.1  # tokens a second, the precision of printed speeds

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.machines.learnt import Learnt, Loads
 from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.normal_unknowns import Learnt, Loads
 
 DRAWS = 512
 SD_90 = 1.645  # standard deviations from the centre to either end of a 90% interval

@@ -9,10 +9,10 @@ from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
-from flashmoe_sim.machines.guesses import check_generation, ram_by_size, with_generation
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
+from flashmoe_sim.machines.unnamed_memory import check_generation, ram_by_size, with_generation
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 TENSOR_CORES = 7.0  # compute capability

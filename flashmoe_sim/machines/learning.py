@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flashmoe_sim.machines.belief import SD_90, at
-from flashmoe_sim.machines.learnt import NOTHING, Learnt, Loads, learn
 from flashmoe_sim.machines.machine import SIZES, Machine, Quantity
+from flashmoe_sim.machines.normal_unknowns import NOTHING, Learnt, Loads, learn
 
 ROUNDS = 4  # of a prediction that is not linear in its unknowns, each at what the last one taught
 STEP = SD_90  # standard deviations to either side, over which a slope is taken

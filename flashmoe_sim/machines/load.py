@@ -29,7 +29,6 @@ from flashmoe_sim.io.files import as_utf8
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import LANES, REQUIRED_SECTIONS, SECTIONS, Key, default_interval
-from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import (
     APIS,
     FEATURES,
@@ -47,6 +46,7 @@ from flashmoe_sim.machines.machine import (
     Storage,
 )
 from flashmoe_sim.machines.network import joined, several_in
+from flashmoe_sim.machines.normal_unknowns import Learnt
 from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Part, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.said import as_parts, is_path

@@ -11,7 +11,7 @@ from pathlib import Path
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
 from flashmoe_sim.io.sizes import MIB, plain
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.learnt import Learnt
+from flashmoe_sim.machines.normal_unknowns import Learnt
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 REFERENCE_BYTES = 4 * MIB

@@ -21,7 +21,6 @@ from flashmoe_sim.io.errors import (
     Unsupported,
     shown,
 )
-from flashmoe_sim.machines.guesses import SOLDERED, split, takes, with_channels
 from flashmoe_sim.machines.parts import (
     DESKTOP,
     KINDS,
@@ -36,6 +35,7 @@ from flashmoe_sim.machines.parts import (
     memory_part,
 )
 from flashmoe_sim.machines.sockets import link_between
+from flashmoe_sim.machines.unnamed_memory import SOLDERED, split, takes, with_channels
 
 NEAREST = 3
 MOST_MODULES = 48  # of RAM, in a server with two sockets

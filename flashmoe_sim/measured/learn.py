@@ -18,8 +18,8 @@ from flashmoe_sim.io.sections import speed
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
-from flashmoe_sim.machines.learnt import LEARNT, Loads
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.normal_unknowns import LEARNT, Loads
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
 from flashmoe_sim.measured.read import read_with_notes

@@ -24,7 +24,7 @@ from flashmoe_sim.io.sections import (
 )
 from flashmoe_sim.io.sizes import GIB, three
 from flashmoe_sim.machines.arithmetic import most_gb_s
-from flashmoe_sim.machines.guessed import basis, heading, uncounted
+from flashmoe_sim.machines.basis import basis, heading, uncounted
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
 from flashmoe_sim.systems.base import LLAMA_CPP
 from flashmoe_sim.systems.compare import NEAR, Compared

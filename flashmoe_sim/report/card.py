@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flashmoe_sim.io.provenance import program, today
 from flashmoe_sim.io.sections import WAITS
-from flashmoe_sim.machines.guessed import heading
+from flashmoe_sim.machines.basis import heading
 from flashmoe_sim.report import advice
 from flashmoe_sim.report.first_screen import (
     MARKS,

@@ -13,8 +13,8 @@ from flashmoe_sim.io.notes import CUT_OFF, TAKEN, code_of
 from flashmoe_sim.io.provenance import program, today
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.guessed import basis, heading, uncounted
-from flashmoe_sim.machines.learnt import LEARNT
+from flashmoe_sim.machines.basis import basis, heading, uncounted
+from flashmoe_sim.machines.normal_unknowns import LEARNT
 from flashmoe_sim.report import advice
 from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared

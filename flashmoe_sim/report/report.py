@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table, count, interval, percent, speed
-from flashmoe_sim.machines.guessed import heading
+from flashmoe_sim.machines.basis import heading
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.report import chapters

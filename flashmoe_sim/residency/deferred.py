@@ -26,7 +26,7 @@ from flashmoe_sim.residency.seen import on_miss
 def replay(
     calls: Any, ahead: Any, rules: Any, held: Any, state: Any, scratch: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
-    """Replay one pool; return the call it ended at, the reason (a constant of residency/victim.py), and the slot
+    """Replay one pool; return the call it ended at, the reason (a constant of residency/loops.py), and the slot
     chosen.
 
     calls: the pool's `Calls`. ahead: its `Predicted`. A prediction is served like a call, except that it is counted

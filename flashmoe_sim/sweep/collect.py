@@ -19,7 +19,7 @@ from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run
 from flashmoe_sim.sweep.task import Task, row_of
 from flashmoe_sim.sweep.workers import OpenWorkers, in_threads
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.timed import default_execution
+from flashmoe_sim.timeline.from_replay import default_execution
 
 Row = dict[str, Any]
 MOST, PASS_MS = 32, 1.0  # passes per batch, and the time of a pass on the shortest trace

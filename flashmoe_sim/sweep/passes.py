@@ -16,7 +16,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.task import Task, seconds
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.long_traces import OnDisk
 
 Refused = dict[tuple[str, Setup], BadInput]  # by the workload's content id

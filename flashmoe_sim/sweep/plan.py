@@ -24,8 +24,8 @@ from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, ConditionOptio
 from flashmoe_sim.residency.workload import Setup, why_not, why_not_on_disk
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import default_execution
 from flashmoe_sim.timeline.models.table import parse_execution
-from flashmoe_sim.timeline.timed import default_execution
 
 One = TypeVar("One")
 Rules: TypeAlias = dict[Policy, bool]  # and whether each is named by itself

@@ -12,8 +12,8 @@ from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.provenance import version
 from flashmoe_sim.machines import arithmetic
-from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Memory, Quantity
+from flashmoe_sim.machines.normal_unknowns import Learnt
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
@@ -21,8 +21,8 @@ from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.timeline.assemble import Conditions, hidden_of
+from flashmoe_sim.timeline.from_replay import Timed
 from flashmoe_sim.timeline.models.base import ExecutionModel
-from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import INTERVAL_STEPS, last_steps
 
 # The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new

@@ -19,7 +19,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.calls import run_starts
 
 Conditioned = Callable[[Setup, ModelGeometry | None], Conditions]

@@ -32,7 +32,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, declared, facts_of, listed
-from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.in_parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel

@@ -21,7 +21,7 @@ from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.gpu_slots import UploadedMisses
-from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.in_parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
 
 FIRST, CLASSES, SHARED = 11480, 12170, 12191  # builds: the first with a cache, with ClassLRU, known to have a share

@@ -25,9 +25,9 @@ from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_dr
 from flashmoe_sim.systems.split import overflow
 from flashmoe_sim.timeline.assemble import page_cache_bytes, price, weights_of
 from flashmoe_sim.timeline.from_rates import predict
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import total_seconds
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.timeline.timing import Timing
 from flashmoe_sim.timeline.work import some_calls, tokens_of
 from flashmoe_sim.trace.cut import cut

@@ -10,9 +10,9 @@ from flashmoe_sim.machines.belief import Draws, Whose, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, attention_of, costs_of, weights_of
+from flashmoe_sim.timeline.from_replay import Timed
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds
-from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.timing import speed_draws
 from flashmoe_sim.timeline.work import some_calls, tokens_of
 from flashmoe_sim.trace.prompt import Prompted, with_prompt

@@ -15,7 +15,7 @@ from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.gpu_slots import UploadedMisses
-from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.in_parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.systems.workloads import by_number
 

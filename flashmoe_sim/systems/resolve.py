@@ -11,7 +11,7 @@ from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.io.notes import TAKEN, Note, code_of
 from flashmoe_sim.io.sizes import given_size, size
-from flashmoe_sim.machines.guessed import notes as machine_notes
+from flashmoe_sim.machines.basis import notes as machine_notes
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload

@@ -19,7 +19,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.in_parts import replay_in_parts
 from flashmoe_sim.systems.workloads import by_number
 from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.trace.phases import find_phases

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from flashmoe_sim.io.sizes import plain
+from flashmoe_sim.machines.basis import notes
 from flashmoe_sim.machines.belief import errors, unknown
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.guessed import notes
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.systems.prompt import prompted

@@ -223,7 +223,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
 
 def _caption(found: Comparison, legend: str) -> str:
     """The legend and the notes; what the machine was taken as, and each measurement, has a line of its own."""
-    from flashmoe_sim.machines.guessed import basis
+    from flashmoe_sim.machines.basis import basis
 
     machine = found.case.machine
     taken = [sentence] if (sentence := basis(machine)) else []
@@ -234,7 +234,7 @@ def _caption(found: Comparison, legend: str) -> str:
 
 
 def _compared(found: Comparison) -> Table:
-    from flashmoe_sim.machines.guessed import heading
+    from flashmoe_sim.machines.basis import heading
 
     ran = [row for row in found.rows if row.tok_s is not None]
     names = [row.system.name for row in ran]

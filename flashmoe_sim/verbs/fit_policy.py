@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
-    from flashmoe_sim.sweep.fitted import FittedPolicy
+    from flashmoe_sim.sweep.fit_policy import FittedPolicy
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.verbs.given import Model, Read, Trace
 
@@ -94,7 +94,7 @@ class FitPolicy(ConditionOptions, Verb[PolicyFitted]):
 
     def run(self, progress: Progress | None = None, read: Read | None = None) -> PolicyFitted:
         """Replay every trace with every candidate. read: how a trace is read."""
-        from flashmoe_sim.sweep.fitted import candidates, fit
+        from flashmoe_sim.sweep.fit_policy import candidates, fit
         from flashmoe_sim.sweep.plan import conditions_of, plan_policy, plan_setups
         from flashmoe_sim.sweep.workloads import by_hindsight, plan_workloads
         from flashmoe_sim.verbs.given import Trace, machine_of, workload_of
@@ -143,7 +143,7 @@ class FitPolicy(ConditionOptions, Verb[PolicyFitted]):
 
 
 def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> Table:
-    from flashmoe_sim.sweep.fitted import ITS_FIRST_HALF
+    from flashmoe_sim.sweep.fit_policy import ITS_FIRST_HALF
 
     default = rows[0]["against"]
     timed = rows[0]["gain"] is not None

@@ -171,7 +171,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
     def _taken(self) -> list[str]:
         """What each machine was taken as; of all presets, `sim machine list` says it."""
-        from flashmoe_sim.machines.guessed import basis, uncounted
+        from flashmoe_sim.machines.basis import basis, uncounted
         from flashmoe_sim.machines.load import load_machine
 
         machines = [] if self.machine == "all" else [load_machine(name) for name in self._names()[0]]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.replay import Replayed
     from flashmoe_sim.residency.workload import Setup
     from flashmoe_sim.sweep.task import Task
-    from flashmoe_sim.timeline.timed import Timed
+    from flashmoe_sim.timeline.from_replay import Timed
     from flashmoe_sim.trace.routing import RoutingTrace
     from flashmoe_sim.verbs.given import Model, Trace
 
@@ -56,7 +56,7 @@ class Counted:
 
         record: also keep the timeline of every resource.
         """
-        from flashmoe_sim.timeline.timed import time_replay
+        from flashmoe_sim.timeline.from_replay import time_replay
 
         task = self.task
         if task.machine is None:

@@ -19,10 +19,10 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
+from flashmoe_sim.timeline.from_replay import draws_of, time_replay
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import draws_of, time_replay
 from flashmoe_sim.timeline.timing import speed_draws, timing_of
 from native_bridge.check.anchors import choose_anchors, io_split, is_like, is_repeat, reads_while_decoding
 from native_bridge.check.counts import CountCheck

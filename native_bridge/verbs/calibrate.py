@@ -170,13 +170,13 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
         return model, series.run_whole(planned)
 
     def document(self, found: tuple[Fitted, list[Path]]) -> dict[str, Any]:
-        from native_bridge.fitted import document
+        from native_bridge.fitted_sections import document
 
         fitted, anchors = found
         return {"runs": [str(anchor) for anchor in anchors]} | document(fitted, self.out)
 
     def sections(self, found: tuple[Fitted, list[Path]]) -> list[Section]:
-        from native_bridge.fitted import sections
+        from native_bridge.fitted_sections import sections
 
         fitted, anchors = found
         return [*sections(fitted), Section("", (f"fitted on {', '.join(map(str, anchors))}",))]
@@ -266,8 +266,8 @@ class FitMachine(Verb["Fitted | Sharpened"]):
 
     def _learnt(self, machine: str) -> Sharpened:
         from flashmoe_sim.geometry.load import load_model
-        from flashmoe_sim.machines.learnt import LEARNT
         from flashmoe_sim.machines.load import load_machine
+        from flashmoe_sim.machines.normal_unknowns import LEARNT
         from flashmoe_sim.measured.learn import learn_from
 
         if self.rows or self.top_k is not None or self.parameters:
@@ -315,24 +315,21 @@ class FitMachine(Verb["Fitted | Sharpened"]):
         return [anchor for anchor in self.anchors if anchor not in files]
 
     def document(self, found: Fitted | Sharpened) -> dict[str, Any]:
-        from native_bridge import fitted
+        from native_bridge.fitted_sections import document
 
         if not isinstance(found, Sharpened):
-            return fitted.document(found, self.out)
+            return document(found, self.out)
         rows = [{"path": path, "before": asdict(one), "after": asdict(new)} for path, one, new in found.changed]
         return {"machine": str(self.out), "learnt": list(found.notes), "quantities": rows}
 
     def sections(self, found: Fitted | Sharpened) -> list[Section]:
         from flashmoe_sim.io.sizes import plain
-        from native_bridge import fitted
+        from native_bridge.fitted_sections import ends, sections
 
         if not isinstance(found, Sharpened):
-            return fitted.sections(found)
+            return sections(found)
         columns = [("", "left"), *((heading, "right") for heading in ("before", "90%", "after", "90% after"))]
-        rows = [
-            (path, plain(one.value), fitted.ends(one), plain(new.value), fitted.ends(new))
-            for path, one, new in found.changed
-        ]
+        rows = [(path, plain(one.value), ends(one), plain(new.value), ends(new)) for path, one, new in found.changed]
         return [Section("", (Table(columns, rows), *found.notes))]
 
     def notes(self, found: Fitted | Sharpened) -> list[str]:

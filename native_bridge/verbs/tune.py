@@ -262,7 +262,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from flashmoe_sim.io.provenance import program, today
         from flashmoe_sim.io.sections import markdown
         from flashmoe_sim.io.whole import atomic_writer
-        from flashmoe_sim.machines.learnt import LEARNT
+        from flashmoe_sim.machines.normal_unknowns import LEARNT
         from flashmoe_sim.machines.write import write_machine
         from flashmoe_sim.report.page import check_installed, html
 

@@ -13,9 +13,9 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.engines.read import fit_runs, read_run
 from native_bridge.engines.runs import Run

@@ -20,10 +20,10 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.systems.execution import UploadedFromRam
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.merge import concat, interleave
 from reports.policy_study.measure import TRACES
 

@@ -20,7 +20,7 @@ from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE
 from tests.residency.builders import Call, geometry_of, of_one_layer, one_layer, random_calls, trace_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.machines.guessed import basis
+from flashmoe_sim.machines.basis import basis
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.schema import COMPARED
 from flashmoe_sim.systems.table import SYSTEMS

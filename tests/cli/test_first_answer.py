@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Command
-from flashmoe_sim.machines.guessed import uncounted
+from flashmoe_sim.machines.basis import uncounted
 from flashmoe_sim.machines.here import collect
 from flashmoe_sim.machines.here.read import Here, this_machine
 from flashmoe_sim.report.advice import sections

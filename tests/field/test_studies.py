@@ -12,8 +12,8 @@ import pytest
 
 from flashmoe_sim.geometry.model import DEFAULT_TYPE
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.machines.learnt import learn
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.normal_unknowns import learn
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.borrow import made_like
 from flashmoe_sim.systems.resolve import resolve

@@ -10,13 +10,13 @@ import pytest
 
 from flashmoe_sim.field.machine import part_in
 from flashmoe_sim.field.rows import read_rows
+from flashmoe_sim.machines.basis import basis, guessed, heading, notes
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate, estimates
-from flashmoe_sim.machines.guessed import basis, guessed, heading, notes
-from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.unnamed_memory import ram_by_size
 from flashmoe_sim.machines.write import toml
 
 CPU, RAM, SSD = "the CPU", "the speed of the RAM", "the SSD"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.machines.fit import Equation, fit
+from flashmoe_sim.machines.equations import Equation, fit
 from tests.support import refused
 
 TRUTH = {"layer_us": 3400.0, "read_gb_s": 0.26, "request_us": 30.0, "pinned_gb_s": 0.08, "weights_gb_s": 0.1}

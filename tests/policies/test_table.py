@@ -32,7 +32,7 @@ from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.timeline.timed import default_execution
+from flashmoe_sim.timeline.from_replay import default_execution
 from tests.policies.own import GAP
 from tests.residency.builders import random_calls, run
 from tests.residency.compare import workload_of

@@ -18,7 +18,7 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.sweep.workers import in_threads
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from tests.residency.builders import geometry_of, random_calls, trace_of
 
 BANKS, POLICIES = (2, 4, 7), ("fifo", "lru", "min", "static")

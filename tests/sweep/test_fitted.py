@@ -15,7 +15,7 @@ from flashmoe_sim.policies.base import PoolShape, State
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.schema import FITTED
-from flashmoe_sim.sweep.fitted import candidates
+from flashmoe_sim.sweep.fit_policy import candidates
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.verbs.fit_policy import FitPolicy
 from tests.residency.builders import trace_of

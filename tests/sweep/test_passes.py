@@ -29,7 +29,7 @@ from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.sweep.task import Task, row_of, seconds
 from flashmoe_sim.sweep.workers import Workers
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from tests.residency.builders import geometry_of, random_calls, trace_of
 
 POLICIES = ["lru", "fifo", "random:seed=3", "min", "static", "lru"]

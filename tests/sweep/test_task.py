@@ -18,9 +18,9 @@ from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import Attention, LayerCache, LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Card, Machine, Network, Quantity
+from flashmoe_sim.machines.normal_unknowns import Learnt
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.hot_profile import TIMED, HotProfile
@@ -38,11 +38,11 @@ from flashmoe_sim.sweep import task
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.task import Task, row_of, seconds
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from flashmoe_sim.timeline.models.sync_install import SyncInstall
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.store import write_store
 from tests.machines.builders import FULL

@@ -18,10 +18,10 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Share, System
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import Call, geometry_of, trace_of
 from tests.timeline.cases import costs_of, work_of
 

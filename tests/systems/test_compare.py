@@ -20,7 +20,7 @@ from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compar
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.verbs.compare import Compare, Comparison
 from tests.systems.cases import case, machine, model, served_by, workload

@@ -17,7 +17,7 @@ from flashmoe_sim.systems.compare import case_of, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.timeline.assemble import page_cache_bytes
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.load import load_trace
 

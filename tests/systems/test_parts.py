@@ -9,7 +9,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, prepare
-from flashmoe_sim.systems.parts import STREAM_NAMES, only, replay_in_parts
+from flashmoe_sim.systems.in_parts import STREAM_NAMES, only, replay_in_parts
 from tests.residency.builders import geometry_of, random_calls, some, trace_of
 
 COUNTED = ("calls", "refs", "requests", "hits", "misses", "cold", "evictions", "bypassed", "full_hit_calls")

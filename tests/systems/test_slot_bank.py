@@ -15,7 +15,7 @@ from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.timeline.assemble import page_cache_bytes
-from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from tests.residency.builders import Call, trace_of
 from tests.systems.cases import case, model, workload
 

@@ -14,8 +14,8 @@ from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.slot_remap import SlotRemap
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.sync_install import SyncInstall
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import Call, geometry_of, one_layer, random_calls, some, trace_of
 from tests.systems.models import big_model

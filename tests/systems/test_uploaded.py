@@ -20,7 +20,7 @@ from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.execution import CopiedFromFile, CopiedIfInstalled
 from flashmoe_sim.systems.gpu_slots import UploadedMisses
 from flashmoe_sim.systems.qvac import Qvac
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.load import load_trace
 from tests.policies.naive import Expert
 from tests.policies.naive.queues import ClassLru

@@ -21,9 +21,9 @@ from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.workload import Setup, Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.cut import cut
 
 SEED = 1

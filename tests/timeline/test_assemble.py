@@ -22,9 +22,9 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes, price, weigh
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import ON_LINK
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.timeline.timing import speed_draws
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 

@@ -27,10 +27,10 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work, page_cache_share
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.cut import cut
 
 GIB = 2**30

@@ -14,8 +14,8 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_replay import Timed, time_replay
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 EXPERT = 1_000_000

@@ -18,7 +18,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Setup, prepare
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.engines.flashmoe.fit import anchors_of
 from native_bridge.engines.read import fit_runs, read_run

@@ -12,7 +12,6 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose, compose_parts
-from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.here.by_system import cpus, memory_limit_bytes, memory_used_bytes, parse_mac
 from flashmoe_sim.machines.here.drives import drive_of
 from flashmoe_sim.machines.here.gpus import Found, SeenGpu, gpus_of
@@ -21,6 +20,7 @@ from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
+from flashmoe_sim.machines.unnamed_memory import ram_by_size
 from flashmoe_sim.machines.written import named_part, parse_parts, reported_part
 
 USUAL = ((64, 4), (256, 16), (1000, 32), (math.inf, 64))  # up to so many GiB, RAM is sold in steps of so many

@@ -12,7 +12,7 @@ import numpy as np
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import plain
 from flashmoe_sim.machines.anchors import Anchor
-from flashmoe_sim.machines.fit import Equation
+from flashmoe_sim.machines.equations import Equation
 from flashmoe_sim.machines.fitting import Fitted
 from flashmoe_sim.machines.machine import Quantity
 

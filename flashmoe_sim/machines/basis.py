@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose_parts, link_of
-from flashmoe_sim.machines.guesses import split
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SYSTEMS, Machine, Quantity
 from flashmoe_sim.machines.parts import DESKTOP, Part, Parts, card, catalogue
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.unnamed_memory import split
 from flashmoe_sim.machines.written import parse_parts
 
 GUESSED = {
