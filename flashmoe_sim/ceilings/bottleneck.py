@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work, decoded, tokens_of
+from flashmoe_sim.timeline.work import OF_READS_AHEAD, Costs, Work, decoded, tokens_of
 
 # The costs in each kind of bottleneck.
 FREED = {

@@ -28,11 +28,10 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.stream import distinct
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 from flashmoe_sim.trace.join import drafted_of, phases_of
 
 DELTA_NETS, USUAL_STATE_BYTES = ("qwen3next", "qwen35moe"), 2 << 20  # of a layer of Qwen3-Next and Qwen3.5

@@ -17,12 +17,11 @@ from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.from_replay import draws_of
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 STEPS = 512

@@ -17,12 +17,11 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Setup, Workload
 from flashmoe_sim.timeline.assemble import Conditions, Weights, page_cache_bytes, priced, weights_of, work_of
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import Timeline, by_kind, parts_of, simulate, total_seconds
 from flashmoe_sim.timeline.timing import Speeds, Timing, speed_draws, speeds_of, timing_of
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 
 _LAST: WeakKeyDictionary[Work, tuple[tuple[ExecutionModel, bytes], Timeline, Timing]] = WeakKeyDictionary()
 

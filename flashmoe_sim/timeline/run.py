@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import SimError
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.kernel import loop_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.names import N_PARTS, ON_STORAGE, OUTPUT, RESOURCES
 from flashmoe_sim.timeline.state import Simulation, new_simulation
-from flashmoe_sim.timeline.work import OF_READS_AHEAD, Kinds, Work
+from flashmoe_sim.timeline.work import OF_READS_AHEAD, Costs, Kinds, Work
 
 _SECONDS: WeakKeyDictionary[Work, dict[tuple[ExecutionModel, bytes], float]] = WeakKeyDictionary()
 

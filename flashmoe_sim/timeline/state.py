@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined, jit
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import N_RESOURCES
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 
 # The costs of one row of the model; as in `Costs`.
 ROW = np.dtype(

@@ -25,12 +25,11 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.from_replay import time_replay
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_HOST
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 from flashmoe_sim.trace.cut import cut
 from tests.benchmarks.bench_replay import TOP_K, medians, router
 from tests.timeline.naive.table import TWINS

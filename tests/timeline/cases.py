@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import NEVER
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 
 # Experts read ahead: after which call, row, whether the page cache serves it, the call that uses it; perhaps whether it
 # fills a slot for the first time.

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.ceilings.bottleneck import floor_of
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 from tests.timeline.cases import costs_of, random_cases, work_of
 
 EVERY_MODEL = pytest.mark.parametrize("name", EXECUTION_MODELS)

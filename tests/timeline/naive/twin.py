@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import simpy
 
-from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import PARTS
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Costs, Work
 
 Events = Generator[Any, Any, Any]
 
