@@ -94,7 +94,7 @@ def begin_pool(workload: Workload, setup: Setup, number: int, bank: Capacity, la
         keys = warm_keys(requests[number] if setup.scope == "layer" else np.concatenate(requests), bank)
         upcoming, filling = first_uses(pool, keys), _filling(policy)
         with checked(policy, filling.kernels, state.policy):
-            filling.run(keys, upcoming, pool.step[0], bank.size, state.arrays(), state.policy)
+            filling.run(keys, upcoming, pool.step[0], bank.size, state.bank, state.policy)
     return state
 
 
@@ -133,7 +133,7 @@ def go_on(
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
         call, fault, slot = loop.run(
-            calls, predicted, rules, state.arrays(), state.policy, state.scratch(), table, recording
+            calls, predicted, rules, state.bank, state.policy, state.scratch(), table, recording
         )
     if fault == loops.NO_SLOT:
         raise slot_overflow(workload, setup, number, call, bank)
@@ -146,7 +146,7 @@ def go_on(
 def check_uses(setup: Setup, state: PoolState) -> None:
     """Raise BadInput if the policy's counters cannot hold all uses of a bank."""
     most = setup.policy.most_uses
-    if most is not None and state.carry[NOW] > most:
+    if most is not None and state.bank.carry[NOW] > most:
         raise TooLarge(
             f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
         )
@@ -154,7 +154,7 @@ def check_uses(setup: Setup, state: PoolState) -> None:
 
 def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None:
     """Count experts read ahead and never used as wasted."""
-    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[state.slot_key[state.fresh != 0]], 1)
+    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[state.bank.slot_key[state.bank.fresh != 0]], 1)
 
 
 class Loop(NamedTuple):
@@ -240,7 +240,7 @@ def check_books(setup: Setup, bank: Capacity, state: PoolState, counted: NDArray
     if isinstance(setup.prefetch, NoPrefetch):  # evictions for a prediction are not a call's evictions
         installs = int(counted[tally.MISSES] - counted[tally.BYPASSED])
         found += (int(counted[tally.EVICTIONS]),)
-        expected += (installs + int(state.carry[N_LOADED]) - len(held),)
+        expected += (installs + int(state.bank.carry[N_LOADED]) - len(held),)
     if found != expected:
         raise SimError(
             f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "

@@ -16,7 +16,12 @@ CARRIED = NOW, OPENED, N_FREE, USED, N_LOADED, LOADED = 0, 1, 2, 3, 4, 5
 
 
 class Held(NamedTuple):
-    """The arrays of a `PoolState`, as the replay loops read and write them."""
+    """The bank of one pool, as the replay loops read and write it.
+
+    slot_key: i32 [slots], key_slot: i32 [keys]: -1 if empty.
+    fresh: i64 [slots], for an expert read ahead and not used yet its place among the predictions plus 1; else 0.
+    free: i32 [slots], freed slots in the order in which they were freed. carry: i64 [len(CARRIED)].
+    """
 
     slot_key: NDArray[np.int32]
     key_slot: NDArray[np.int32]
@@ -56,44 +61,30 @@ class Rules(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PoolState:
-    """The bank of one pool and its policy's state; the loops change all arrays in place.
+    """The bank of one pool and its policy's own arrays; the loops change all arrays in place."""
 
-    slot_key: i32 [slots], key_slot: i32 [keys]: -1 if empty.
-    fresh: i64 [slots], for an expert read ahead and not used yet its place among the predictions plus 1; else 0.
-    free: i32 [slots], freed slots in the order in which they were freed. carry: i64 [len(CARRIED)]. policy: the
-        policy's own arrays.
-    """
-
-    slot_key: NDArray[np.int32]
-    key_slot: NDArray[np.int32]
-    fresh: NDArray[np.int64]
-    free: NDArray[np.int32]
-    carry: NDArray[np.int64]
+    bank: Held
     policy: State
 
     @classmethod
     def empty(cls, slots: int, keys: int, policy: State) -> PoolState:
         """An empty bank of `slots` places."""
-        return cls(
+        bank = Held(
             np.full(slots, -1, np.int32),
             np.full(keys, -1, np.int32),
             np.zeros(slots, np.int64),
             np.zeros(slots, np.int32),
             np.zeros(len(CARRIED), np.int64),
-            policy,
         )
-
-    def arrays(self) -> Held:
-        """What the replay loops change, beside the policy's own arrays."""
-        return Held(self.slot_key, self.key_slot, self.fresh, self.free, self.carry)
+        return cls(bank, policy)
 
     def scratch(self) -> Scratch:
         """What a replay loop works with."""
-        slots, keys = len(self.slot_key), len(self.key_slot)
+        slots, keys = len(self.bank.slot_key), len(self.bank.key_slot)
         seen, missed, sorted_seen, visit = (np.zeros(keys, np.int64) for _ in range(4))
         return Scratch(np.zeros(slots, np.int64), np.zeros(slots, np.int32), seen, missed, sorted_seen, visit)
 
     @property
     def held(self) -> NDArray[np.int32]:
         """The resident keys, i32, ascending."""
-        return np.sort(self.slot_key[self.slot_key >= 0])
+        return np.sort(self.bank.slot_key[self.bank.slot_key >= 0])

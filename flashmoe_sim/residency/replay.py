@@ -78,7 +78,7 @@ def replay(
             if fixed_slots:
                 slot[pool.reference] = recording.slot
             if len(ahead[number].key):
-                reads.append(_read_ahead(pool, bank, ahead[number], recording, int(state.carry[LOADED])))
+                reads.append(_read_ahead(pool, bank, ahead[number], recording, int(state.bank.carry[LOADED])))
         if progress is not None:
             progress(number + 1, len(pools))
     return Replayed(
