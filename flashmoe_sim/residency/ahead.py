@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +17,8 @@ from flashmoe_sim.trace.routing import blocks, frozen
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
 
 
-class PredictedCalls(NamedTuple):
-    """What the replay loops read of an `Ahead`."""
-
-    turn: NDArray[np.int64]
-    row: NDArray[np.int32]
-    offset: NDArray[np.int64]
-    after: NDArray[np.int64]
-    key: NDArray[np.uint32]
-    upcoming: NDArray[np.int32]
-
-
-@dataclass(frozen=True, eq=False)
-class Ahead:
-    """The predictions for one pool, in order, in read-only arrays.
+class Ahead(NamedTuple):
+    """The predictions for one pool, in order, in read-only arrays, as the replay loops get them.
 
     turn: i64 [calls + 2], where the predictions made before each call of the pool begin, and those after the last.
     row: i32 [predictions]. offset: i64 [predictions + 1].
@@ -49,29 +36,15 @@ class Ahead:
     upcoming: NDArray[np.int32]
     meant: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            frozen(getattr(self, item.name))
-
-    def arrays(self) -> PredictedCalls:
-        """The arrays that the replay loops read."""
-        return PredictedCalls(self.turn, self.row, self.offset, self.after, self.key, self.upcoming)
-
 
 def nothing_ahead(pool: Pool) -> Ahead:
     """No predictions."""
     calls = len(pool.call)
     turn, meant = pool.trace.empty(calls + 2, np.int64), pool.trace.empty(calls, np.int64)
     turn[:], meant[:] = 0, -1
-    return Ahead(
-        turn=turn,
-        row=np.empty(0, np.int32),
-        offset=np.zeros(1, np.int64),
-        after=np.empty(0, np.int64),
-        key=np.empty(0, np.uint32),
-        upcoming=np.empty(0, np.int32),
-        meant=meant,
-    )
+    row, offset, after = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int64)
+    key, upcoming = np.empty(0, np.uint32), np.empty(0, np.int32)
+    return Ahead(*map(frozen, (turn, row, offset, after, key, upcoming, meant)))
 
 
 def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
@@ -91,7 +64,7 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
         else:
             target = predictions.target if len(pools) < n_layers else predictions.target[predictions.row == number]
             meant[np.searchsorted(pool.call, target)] = np.arange(len(target))
-        found.append(Ahead(turn, row, offset, after, key, upcoming, meant))
+        found.append(Ahead(*map(frozen, (turn, row, offset, after, key, upcoming, meant))))
     return found
 
 

@@ -35,7 +35,7 @@ def replay(
     n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]
     mark = 0
-    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
+    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming, _ = ahead
     n_calls = len(offset) - 1
     for call in range(n_calls + 1):
         for serving in range(ahead_turn[call], ahead_turn[call + 1]):

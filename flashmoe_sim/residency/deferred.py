@@ -43,7 +43,7 @@ def replay(
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     n_calls = len(offset) - 1
-    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
+    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming, _ = ahead
     for call in range(n_calls + 1):
         # The predictions made since the pool's last call, then the call itself; after the last call only predictions.
         for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < n_calls)):

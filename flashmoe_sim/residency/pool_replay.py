@@ -125,11 +125,9 @@ def go_on(
         bank.size,
     )
     calls = pool.calls(by_reference=setup.contract == "sequential", sees=policy.sees, minor=minor)
-    predicted = ahead.arrays()
+    predicted = ahead
     if policy.sees:
-        predicted = predicted._replace(
-            upcoming=seen.of_predictions(pool.trace, ahead.after, ahead.upcoming, policy.sees)
-        )
+        predicted = ahead._replace(upcoming=seen.of_predictions(pool.trace, ahead.after, ahead.upcoming, policy.sees))
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
         call, fault, slot = loop.run(

@@ -219,11 +219,7 @@ class Lint(Verb[Linted]):
         """What `--json` prints."""
         return {**found.trace.identity, "findings": [asdict(finding) for finding in found.findings]}
 
-    def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
-
-
-def sections(self, found: Linted) -> list[Section]:
+    def sections(self, found: Linted) -> list[Section]:
         """A row for each finding."""
         return [Section("", (_found(found.trace, found.findings),))]
 
@@ -231,6 +227,10 @@ def sections(self, found: Linted) -> list[Section]:
         """How many errors there are, if any."""
         errors = sum(finding.severity == "error" for finding in found.findings)
         return [SimError(f"{self.trace}: {errors} error{'' if errors == 1 else 's'} found")] if errors else []
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
 
 
 def _found(trace: RoutingTrace, findings: tuple[Finding, ...]) -> Table:
