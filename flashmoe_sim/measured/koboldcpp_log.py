@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.placement import system_of
 from flashmoe_sim.measured.tables import MOST_LINE
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
