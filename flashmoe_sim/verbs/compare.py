@@ -136,7 +136,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         on = resolve(
             workload=workload,
             model=model,
-            machine=learnt_machine(self.machine, self.measured, workload=workload, model=model),
+            machine=learnt_machine(self.machine, self.measured, workload=workload, model=model, dense=self.dense),
             systems=self.systems,
             memory=self,
             may_borrow=self.hit_rate is None,

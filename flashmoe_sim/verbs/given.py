@@ -13,6 +13,7 @@ from flashmoe_sim.geometry.load import load_model, quantization_said
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.recordings import hints_of
 from flashmoe_sim.io.errors import Conflict
+from flashmoe_sim.io.sizes import given_size
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import MemoryOptions, Several
 from flashmoe_sim.question import BankOptions
@@ -195,14 +196,25 @@ def machine_of(machine: OneMachine) -> Machine:
 
 
 def learnt_machine(
-    machine: OneMachine, measured: Several, *, workload: Workload | None = None, model: ModelGeometry | None = None
+    machine: OneMachine,
+    measured: Several,
+    *,
+    workload: Workload | None = None,
+    model: ModelGeometry | None = None,
+    dense: str | int | None = None,
 ) -> Machine:
-    """A machine after the speeds that were measured on it, if any were."""
+    """A machine after the speeds that were measured on it, if any were. dense: of the model, as --dense."""
     found = machine_of(machine)
     if not measured:
         return found
     from flashmoe_sim.measured.learn import learn_from
 
+    if dense is not None:
+        dense_bytes = given_size("--dense", dense)
+        if workload is not None and workload.geometry is not None:
+            workload = workload.of_file(replace(workload.geometry, dense_bytes=dense_bytes))
+        elif model is not None:
+            model = replace(model, dense_bytes=dense_bytes)
     return learn_from(measured, found, workload=workload, model=model)
 
 

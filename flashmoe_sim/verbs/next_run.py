@@ -54,7 +54,7 @@ class NextRun(MemoryOptions, Verb["Next"]):
         from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model
 
         workload, model = workload_and_model(self.trace, self.model)
-        machine = learnt_machine(self.machine, self.measured, workload=workload, model=model)
+        machine = learnt_machine(self.machine, self.measured, workload=workload, model=model, dense=self.dense)
         on = resolve(
             workload=workload,
             model=model,

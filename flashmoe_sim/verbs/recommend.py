@@ -231,7 +231,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
         read = read or workload_of
         workload, model = workload_and_model(self.trace, self.model, read=read)
-        runs_on = learnt_machine(self.machine, self.measured, workload=workload, model=model)
+        runs_on = learnt_machine(self.machine, self.measured, workload=workload, model=model, dense=self.dense)
         goal = self._goal()
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.measured import missing, read_measured, read_with_notes
 from tests.support import refused
@@ -110,6 +111,18 @@ def test_the_folder_of_a_run() -> None:
     assert (decode.system, decode.tokens, decode.tok_s) == ("slot-bank:slots=8", 100, pytest.approx(591.91, rel=1e-4))
     (prompt, decode) = read_measured(DATA / "runs-timed" / "warm-bank24" / "run.json")
     assert (prompt.tok_s, decode.tok_s, decode.system) == (15.0, 15.0, "slot-bank:slots=24")
+
+
+def test_a_run_whose_model_has_the_dense_weights_that_are_given() -> None:
+    """Its manifest records none; --dense holds for the measured runs of the model as for the question."""
+    asked: dict[str, Any] = {"model": DATA / "runs-timed" / "manifest.json", "systems": "slot-bank:slots=48"}
+    run, of = DATA / "runs-timed" / "warm-bank48", {"machine": "vm-2core", "dense": "100MiB"}
+    (alone, taught) = (
+        api.compare(run / "trace.jsonl.gz", **asked, **of, **measured)["tok_s"][0]
+        for measured in ({}, {"measured": DATA / "runs-timed" / "warm-bank24"})
+    )
+    assert taught != alone
+    assert taught == pytest.approx(19.7, rel=0.05)  # what ran
 
 
 @pytest.mark.parametrize(
