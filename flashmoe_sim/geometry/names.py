@@ -179,7 +179,7 @@ _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
 _ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm]?)")
 _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
-_COUNTED = re.compile(r"\b(\d+)[-_ ]?experts?\b")
+_COUNTED = re.compile(r"\b(\d+)[-_ ]?(?:experts?|active)\b")
 _GLUED = re.compile(r"(reap|ream|pruned?)(?=\d)")
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
 _OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
