@@ -109,9 +109,8 @@ def _replay_pinned(
     keys = np.array([len(mask) for mask in masks])
     resident, unseen = np.concatenate(masks), np.full(keys.sum(), -1, np.int64)
     repeats, (stream, hit) = setup.contract == "sequential", recorded
-    scheduled.count_pinned(
-        trace.expert, trace.offset, trace.row, np.cumsum(keys) - keys, resident, unseen, repeats, table, stream, hit
-    )
+    routed = scheduled.RoutedCalls(trace.expert, trace.offset, trace.row, np.cumsum(keys) - keys)
+    scheduled.count_pinned(routed, resident, unseen, repeats, table, stream, hit)
     return Replayed(
         setup,
         build_counts(workload, setup, banks, table, np.array([np.count_nonzero(mask) for mask in masks])),

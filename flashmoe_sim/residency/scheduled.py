@@ -137,25 +137,24 @@ def change(
     return n
 
 
+class RoutedCalls(NamedTuple):
+    """The calls of a trace as they stand in it. first_key: i64 [layers], the key of each layer's expert 0."""
+
+    expert: NDArray[np.int16]
+    offset: NDArray[np.int64]
+    row: NDArray[np.int32]
+    first_key: NDArray[np.int64]
+
+
 @jit
-def count_pinned(
-    expert: Any,
-    offset: Any,
-    row: Any,
-    first_key: Any,
-    pinned: Any,
-    seen: Any,
-    repeats: bool,
-    counts: Any,
-    calls: Any,
-    hit: Any,
-) -> None:
+def count_pinned(routed: Any, pinned: Any, seen: Any, repeats: bool, counts: Any, calls: Any, hit: Any) -> None:
     """Count the calls of a trace against the pinned keys, bool [keys].
 
-    first_key: i64 [layers], the key of each layer's expert 0. seen: i64 [keys], -1. repeats: whether a repeated
-    reference of a call is a request of its own (contract `sequential`). counts: i64 [layers, tally.N_COLUMNS], which
-    grow. calls, hit: what is recorded of a call and a reference, as for the deferred loop; empty if not wanted.
+    seen: i64 [keys], -1. repeats: whether a repeated reference of a call is a request of its own (contract
+    `sequential`). counts: i64 [layers, tally.N_COLUMNS], which grow. calls, hit: what is recorded of a call and a
+    reference, as for the deferred loop; empty if not wanted.
     """
+    expert, offset, row, first_key = routed
     for call in range(len(row)):
         n, hits = 0, 0
         before = first_key[row[call]]

@@ -92,7 +92,6 @@ def test_threads_are_pinned_where_the_build_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_bridge.tuning.launch.core_mask", lambda threads: hex((1 << threads) - 1))
-    monkeypatch.setattr("native_bridge.tuning.launch.core_mask", lambda threads: "0x3")
     assert bench(tmp_path, "--json", "--system", "all-gpu") == 0
     found = printed(capsys)
     assert re.search(r"threads=6 mmap=\w+ cores=pinned$", found["best"])
