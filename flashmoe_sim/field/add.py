@@ -156,6 +156,9 @@ def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[di
     for one in measured if model is None else _of_one_model(measured):
         placed = replace(one, system=said.system, unplaced="") if said.system and not one.system else one
         try:
+            if said.system and one.system and not _means(said.system, one.system):
+                what = f"{one.where}: says {one.system}, and --system is {said.system}"
+                raise Conflict(what, advice="leave out --system, or give the speed by hand")
             of = usable(replace(placed, engine=said.engine) if said.engine else placed, machine, model)
             if model is not None and of.geometry.base_name != model.base_name:
                 what = f"{one.where}: says {shown(one.model)}, and --model is {model.base_name}"
@@ -174,6 +177,12 @@ def rows(measured: Sequence[Measured], said: Said, *, day: str) -> tuple[list[di
         series = {"series": base, "varies": _varies(written)}
         written = [cells | series for cells in written]
     return [{name: cells.get(name, "") for name in HEAD} for cells in written], [str(error) for error in refused]
+
+
+def _means(said: str, found: str) -> bool:
+    """Whether a system that was found is the one that was said, which may leave its sizes open."""
+    one, other = parse_system(said), parse_system(found)
+    return type(one) is type(other) and _sizes(one).items() <= _sizes(other).items()
 
 
 def _of_one_model(measured: Sequence[Measured]) -> list[Measured]:

@@ -106,6 +106,16 @@ def test_each_setting_and_depth_is_a_row(tmp_path: Path) -> None:
     assert [(one.experts_on_cpu_layers, one.varies) for one in rows] == [("31", "setting"), ("33", "setting")]
 
 
+@pytest.mark.parametrize("said", ["all-gpu", "placed:cpu_layers=20"])
+def test_another_system_than_the_file_says(said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = tmp_path / "bench.json"
+    given.write_text(bench.as_json(RUNS))
+    err = refused(capsys, str(given), *SAID, "--system", said)
+    assert f"says placed:cpu_layers=31, and --system is {said}; leave out --system" in err
+    (one,) = written(tmp_path, bench.as_json(RUNS), "--system", "placed")
+    assert one.experts_on_cpu_layers == "31"
+
+
 def test_repeats_are_one_row(tmp_path: Path) -> None:
     (one,) = written(tmp_path, bench.as_json([bench.row(avg_ts=speed) for speed in (15.0, 16.0, 19.0)]))
     assert one.decode_tok_s == 16.0
