@@ -68,7 +68,8 @@ def read(text: str, where: str) -> FoundSpeeds:
             elif begin:
                 averaged(number, speeds)
             else:
-                found.left_out.append(f"{where}: line {number}: how many tokens were timed stands above: Timing with …")
+                above = "give the line above it too, `Timing with …`, which says how many tokens were timed"
+                found.left_out.append(f"{where}: line {number}: {above}")
         elif match := _GENERATE.search(line):
             tokens, its_prompt = int(match[2]), match[1] == "Prompt"
             prompt = tokens if its_prompt else prompt

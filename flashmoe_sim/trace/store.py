@@ -168,17 +168,23 @@ def _parquet(path: Path) -> Iterator[tuple[Any, int]]:
         size = source.seek(0, io.SEEK_END)
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
-            refuse_bomb(path, file.metadata, size)
+            refuse_bomb(path, file, size)
             yield file, size
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             what = str(error).splitlines()[0]
             raise Malformed(f"{path}: a damaged Parquet file ({what}); write it again") from None
 
 
-def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
-    """Raise BadInput for more values than a trace of that many bytes can have: repeated values take nearly none."""
-    columns = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)
-               for at in range(metadata.num_columns)]  # fmt: skip
+def refuse_bomb(path: Path, file: Any, size: int) -> None:
+    """Raise BadInput for more values than a trace of that many bytes can have: repeated values take nearly none.
+
+    Raises OSError if what the file says of its columns is damaged.
+    """
+    groups = range(file.num_row_groups)
+    for group in groups:  # no rows, whose reader raises an error where Arrow below would end the process
+        list(file.reader.iter_batches(0, row_groups=[group], use_threads=False))
+    metadata = file.metadata
+    columns = [metadata.row_group(group).column(at) for group in groups for at in range(metadata.num_columns)]
     values = sum(column.num_values for column in columns)
     if VALUE_BYTES * values > most_bytes(size):
         raise TooLarge(

@@ -193,7 +193,7 @@ def _parquet(path: Path, content: bytes) -> pl.DataFrame:
 
     try:
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        refuse_bomb(path, file.metadata, len(content))
+        refuse_bomb(path, file, len(content))
         found = pl.from_arrow(file.read(use_threads=False))
     except pa.ArrowException as error:
         raise Malformed(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None

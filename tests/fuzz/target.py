@@ -20,7 +20,7 @@ PROJECT = Path(__file__).parents[2]
 MIB = 2**20
 MOST_CPU_S = 3.0  # a hundred times what the slowest small input takes
 MOST_LETTERS = 2000
-_ADVICE = re.compile(r"; |expected|give|known|at most|at least|did you mean|: write|is not |must be |the most")
+_ADVICE = re.compile(r"; |expected|give|known|at most|at least|did you mean|[:?] [Ww]rite|is not |must be |the most")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Document = tuple[bytes, Any]
