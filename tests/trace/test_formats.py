@@ -15,7 +15,11 @@ from tests.trace.jsonl_twin import BOM, LINE, NEXT
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = {
-    "parquet": ["traces/requests/*.parquet", "tests/fuzz/corpus/*/control-character-of-arrow"],
+    "parquet": [
+        "traces/requests/*.parquet",
+        "tests/fuzz/corpus/*/control-character-of-arrow",
+        "tests/fuzz/corpus/*/sizes-of-a-column",
+    ],
     "route-csv": ["traces/bigmoeonedge/*.route.csv.gz"],
     "imp-json": ["data/made-up/imp.json"],
     "token-pairs": ["traces/nvmoe/*.tokens.jsonl.gz"],
