@@ -51,7 +51,7 @@ def replay(
     """Replay the workload's trace against the banks of `setup`.
 
     record: also return the slot of every reference and the install stream.
-    progress: called after each bank with the number done and the total.
+    progress: called with the number of banks done and their total, after each or, if all are counted in one walk, once.
     Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
     """
     trace = workload.trace
@@ -60,11 +60,15 @@ def replay(
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.empty(trace.refs if record and setup.fixed_slots else 0, np.int32)
+    in_one_walk: Replayed | None = None
     if isinstance(setup.policy, ScheduledPolicy):
-        recorded = (stream, hit)
-        return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
-    if isinstance(setup.policy, PinningPolicy):
-        return _replay_pinned(workload, setup, setup.policy, banks, table, (stream, hit), record=record)
+        in_one_walk = _replay_scheduled(workload, setup, setup.policy, banks, table, (stream, hit), record=record)
+    elif isinstance(setup.policy, PinningPolicy):
+        in_one_walk = _replay_pinned(workload, setup, setup.policy, banks, table, (stream, hit), record=record)
+    if in_one_walk is not None:
+        if progress is not None:
+            progress(len(banks), len(banks))
+        return in_one_walk
     pools = workload.pools(setup.scope)
     ahead = workload.ahead(setup.prefetch, setup.scope)
     contents, reads, fixed_slots = [], [], setup.fixed_slots

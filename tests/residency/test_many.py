@@ -149,6 +149,9 @@ def test_count_is_what_a_replay_counts(contract: str, policy: str, scope: str) -
     counts = count(workload, setup, progress=lambda *passes: done.append(passes))
     assert np.array_equal(counts.table, replay(workload, setup).counts.table)
     assert done == [(number + 1, len(done)) for number in range(len(done))]
+    ended: list[tuple[int, int]] = []
+    replay(workload, setup, progress=lambda *banks: ended.append(banks))
+    assert ended[-1] == (len(workload.pools(setup.scope)),) * 2
 
 
 def test_predictions_are_worked_out_once() -> None:
