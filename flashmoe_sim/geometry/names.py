@@ -154,7 +154,7 @@ _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 _ALIKE_WORDS = "abliterated abliteration uncensored heretic huihui derestricted chimera obliterated unrestricted"
 _ALIKE = frozenset(_ALIKE_WORDS.split())
 _PRUNED_WORDS = "reap reaped ream reamed pruned prune pruning thrift slim slice sliced shrunk"  # REAM merges experts
-_PRUNED = frozenset(_PRUNED_WORDS.split())
+PRUNED = frozenset(_PRUNED_WORDS.split())
 _DISTILLED = frozenset({"distill", "distilled", "distil", "distillation", "distillate"})
 _TEACHERS = frozenset({"claude", "opus", "sonnet", "haiku", "fable", "mythos", "gemini", "chatgpt", "gpt", "grok"})
 _STUDENTS = ("qwen", "qwq", "llama", "mistral", "ministral", "gemma", "phi", "granite", "smollm", "olmo", "yi")
@@ -410,9 +410,9 @@ def _letters(name: str) -> str:
 
 def _families(words: list[str]) -> list[_Match]:
     """The model of which a name says that experts were removed, by its family and the weights of a token."""
-    if not _PRUNED & set(words):
+    if not PRUNED & set(words):
         return []
-    kept = [at for at, word in enumerate(words) if word not in _PRUNED and not _TOTAL.fullmatch(word)]
+    kept = [at for at, word in enumerate(words) if word not in PRUNED and not _TOTAL.fullmatch(word)]
     for first in range(len(kept)):
         for end in range(len(kept), first + 1, -1):
             if found := families().get("".join(words[at] for at in kept[first:end])):
@@ -425,7 +425,7 @@ def _experts(text: str, chosen: _Match, words: list[str]) -> int:
 
     Raises BadInput if the name has no size, or if several numbers of experts fit it.
     """
-    if not _PRUNED & set(words):
+    if not PRUNED & set(words):
         return 0
     model = named_models()[chosen.model]
     counts = {int(count[1]) for word in words if (count := _EXPERTS.fullmatch(word))}
@@ -532,7 +532,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
     sized = any(_says_total(word) for word in WORD.findall(chosen.name))
     weights_b, active_b = _sizes_b(model)
     unknown = []
-    pruned = _PRUNED & set(words)
+    pruned = PRUNED & set(words)
     for word in left:
         if total := _TOTAL.fullmatch(word):
             given = float(total[1]) * (1000 if total[2] == "t" else 1)
@@ -557,7 +557,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
                 raise _unsure(
                     text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
                 )
-        elif _says_little(word) or _begins(word, chosen.name) or word in _named(chosen) or word in _PRUNED:
+        elif _says_little(word) or _begins(word, chosen.name) or word in _named(chosen) or word in PRUNED:
             continue  # Qwen_Qwen3.6-35B-A3B, GLM-4.6-GGUF/GLM-160x19B-4.6
         else:
             unknown.append(word)
@@ -636,7 +636,7 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
 
 
 def _says_little(word: str) -> bool:
-    if word in _NEUTRAL or word in _ALIKE or word in _PRUNED or word in _ADAPTERS or word in _MERGED:
+    if word in _NEUTRAL or word in _ALIKE or word in PRUNED or word in _ADAPTERS or word in _MERGED:
         return True
     return bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
 

@@ -17,7 +17,7 @@ from flashmoe_sim.geometry.named import (
     named_models,
     of_size,
 )
-from flashmoe_sim.geometry.names import OLLAMA
+from flashmoe_sim.geometry.names import OLLAMA, PRUNED
 from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.measured.value import Measured
@@ -27,9 +27,7 @@ _BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
 SAME_WEIGHTS = 0.95  # of the number of weights: layers that only draft may be counted or not
-_PRUNED = re.compile(
-    r"(?<![a-z])(?:rea[pm](?:ed)?|prun(?:ed?|ing)|thrift|shrunk)(?![a-z])", re.IGNORECASE
-)  # some of the experts are left out
+_PRUNED = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(PRUNED))})(?![a-z])", re.IGNORECASE)
 _ACTIVE = re.compile(r"(?:-a[\d.]+b)?")
 _CACHED = re.compile(r"[-_]gguf_", re.IGNORECASE)
 
