@@ -169,15 +169,31 @@ def decodes_of(trace: RoutingTrace) -> Decodes:
             first_seen[-1], micro_batch = step, 0
         last_step[-1] = step
         batch, micro_batch = batch + size, micro_batch + size
-    for first, last in zip(first_seen, last_step, strict=True):
-        room = len(trace.layers)
-        calls = np.arange(begins[first], ends[last])
-        for layer in np.unique(trace.layer[calls]).tolist():
-            of_layer = calls[trace.layer[calls] == layer]
-            if tokens[of_layer].sum() <= room:
-                room -= tokens[of_layer].sum()
-                observed[of_layer] = True
-    return Decodes(ends[np.array(last_step, np.int64)], observed, warm_up)
+    row = np.searchsorted(trace.layers, trace.layer)
+    first_call, ends = begins[np.array(first_seen, np.int64)], ends[np.array(last_step, np.int64)]
+    _observe(first_call, ends, row, tokens, np.empty(len(trace.layers), np.int64), observed)
+    return Decodes(ends, observed, warm_up)
+
+
+@jit
+def _observe(begins: Any, ends: Any, row: Any, tokens: Any, total: Any, observed: Any) -> None:
+    """Set `observed` for the layers of each decode whose tokens find room in the buffer, lower layers first.
+
+    begins, ends: i64 [decodes], the calls of each that may be seen. row, tokens: i64, i32 [calls]. total: i64 [layers],
+    scratch. observed: bool [calls].
+    """
+    for decode in range(len(ends)):
+        total[:] = 0
+        for call in range(begins[decode], ends[decode]):
+            total[row[call]] += tokens[call]
+        room = len(total)
+        for layer in range(len(total)):
+            if total[layer] > room:
+                total[layer] = -1
+            else:
+                room -= total[layer]
+        for call in range(begins[decode], ends[decode]):
+            observed[call] = total[row[call]] >= 0
 
 
 def _warm_up(resident: NDArray[np.bool_], key: NDArray[np.uint32], banks: LayerBanks) -> None:

@@ -72,9 +72,9 @@ class ScoredSwaps(ScheduledPolicy):
         recently, lifetime = np.zeros((2, keys), np.int64)
         resident = np.zeros(keys, np.bool_)
         if self.profile_steps and ends:
-            profile = np.flatnonzero(counted[: ends[min(self.profile_steps, len(ends)) - 1]])
-            for call in profile.tolist():
-                np.add.at(lifetime, key[trace.offset[call] : trace.offset[call + 1]], 1)
+            of_call = np.diff(trace.offset[: ends[min(self.profile_steps, len(ends)) - 1] + 1])
+            profile = key[: trace.offset[len(of_call)]][np.repeat(counted[: len(of_call)], of_call)]
+            lifetime = np.bincount(profile, minlength=keys)
             resident = _most_used(lifetime, banks)
         yield 0, resident.copy()
 

@@ -36,26 +36,38 @@ def replay(
     last_call = np.full(len(table), -1, np.int64)
     seen, uses_bank = np.full(pool.keys, -1, np.int64), policy.uses_bank(trace.n_tokens)
     lookups = Lookups(pool.key, pool.offset, pool.row, uses_bank, resident, fresh, seen, last_call, stream, hit)
-    came: list[NDArray[np.int32]] = []
-    moments: list[NDArray[np.int64]] = []
-    used = np.empty(0, np.int64)
-    begin, stretches = 0, Stretches(policy, trace, candidates)
+    came = Came(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+    begin, n, stretches = 0, 0, Stretches(policy, trace, candidates)
     for end, after in policy.schedule(trace, pool.key, candidates):
         stretches.check(end, after)
-        count(lookups, begin, end, used, table)
-        new = np.empty(pool.keys, np.int32)
-        new = new[: change(pool.key_row, after, last_call, len(used), resident, fresh, new, table)]
-        came.append(new)
-        moments.append(last_call[pool.key_row[new]])
-        used = np.concatenate([used, np.full(len(new), UNUSED)])
+        count(lookups, begin, end, came.used, table)
+        came = came.with_room(n, pool.keys)
+        n = change(pool.key_row, after, last_call, came, n, resident, fresh, table)
         begin = end
-    count(lookups, begin, trace.calls, used, table)
+    count(lookups, begin, trace.calls, came.used, table)
     np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[fresh != 0], 1)
-    key = np.concatenate([np.empty(0, np.int32), *came])
+    key = came.key[:n]
     row = pool.key_row[key]
     expert = key - np.searchsorted(pool.key_row, row).astype(np.int32)
-    moment = np.concatenate([np.empty(0, np.int64), *moments])
-    return resident, ReadAhead.of([ReadAhead(moment, row, expert, used, np.zeros(len(moment), np.uint8))])
+    return resident, ReadAhead.of([ReadAhead(came.moment[:n], row, expert, came.used[:n], np.zeros(n, np.uint8))])
+
+
+class Came(NamedTuple):
+    """What came in, in this order, with room for more.
+
+    moment: i64, the last call of its layer before it. used: i64, the call of its first hit, or UNUSED. key: i32.
+    """
+
+    moment: NDArray[np.int64]
+    used: NDArray[np.int64]
+    key: NDArray[np.int32]
+
+    def with_room(self, n: int, more: int) -> Came:
+        """Itself if `more` can follow the first `n`, else a copy with twice the room."""
+        if n + more <= len(self.key):
+            return self
+        room = 2 * (n + more)
+        return Came(np.resize(self.moment, room), np.resize(self.used, room), np.resize(self.key, room))
 
 
 class Lookups(NamedTuple):
@@ -83,7 +95,7 @@ class Lookups(NamedTuple):
 def count(lookups: Any, begin: int, end: int, used: Any, counts: Any) -> None:
     """Count the calls from `begin` to `end` (exclusive), during which the residents stay the same.
 
-    used: i64 [came], set to the call of the first hit.
+    used: of `Came`, set to the call of the first hit.
     """
     key, offset, row, uses_bank, resident, fresh, seen, last_call, stream, out_hit = lookups
     for call in range(begin, end):
@@ -107,15 +119,13 @@ def count(lookups: Any, begin: int, end: int, used: Any, counts: Any) -> None:
 
 
 @jit
-def change(
-    key_row: Any, after: Any, last_call: Any, earlier: int, resident: Any, fresh: Any, came: Any, counts: Any
-) -> int:
-    """Make `after`, bool [keys], the residents; write what comes in to `came`, i32 [keys], and return how many.
+def change(key_row: Any, after: Any, last_call: Any, came: Any, n: int, resident: Any, fresh: Any, counts: Any) -> int:
+    """Make `after`, bool [keys], the residents; add what comes in to `came` after its first `n`; return how many then.
 
     What comes before its layer's first call is not counted.
-    key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call. earlier: how many came.
+    key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call.
     """
-    latest, n = -1, 0
+    latest = -1
     for k in range(len(after)):
         if after[k] == resident[k]:
             continue
@@ -127,9 +137,9 @@ def change(
             into[tally.PREFETCH_WASTED] += 1
         if not after[k] or last_call[row] < 0:
             continue
-        came[n] = k
+        came.moment[n], came.key[n], came.used[n] = last_call[row], k, UNUSED
         n += 1
-        fresh[k] = earlier + n
+        fresh[k] = n
         into[tally.PREFETCH_CALLS] += row != latest
         into[tally.PREFETCH_REQUESTS] += 1
         into[tally.PREFETCH_ISSUED] += 1
