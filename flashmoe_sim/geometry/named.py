@@ -57,7 +57,7 @@ SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"} | {
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
 _SIZED = frozenset({"micro", "nano", "mini", "tiny", "small", "medium", "large", "lite", "ultra", "super"})
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER, _LETTERS = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"[a-z]+")
 MOST_NAMED, ALIKE = 4, 0.65  # names in a message; letters that a name shares with a known one
 SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
@@ -349,8 +349,13 @@ def _begins(known: str, name: str) -> bool:
 
 
 def _alike(name: str) -> list[str]:
-    """The known name that is spelt nearly so, if it has the same sizes and versions."""
-    fitting = [known for known in named_models() if _has_numbers(name, known)]
+    """The known name that is spelt nearly so, if it has the same sizes and versions, and nearly the same first word."""
+
+    def first(text: str) -> str:
+        return "".join(_LETTERS.findall(text.lower())[:1])
+
+    same = get_close_matches(first(name), {first(known) for known in model_names()}, n=9, cutoff=ALIKE)
+    fitting = [known for known in model_names() if _has_numbers(name, known) and first(known) in same]
     return get_close_matches(name.lower(), fitting, n=1, cutoff=ALIKE)
 
 

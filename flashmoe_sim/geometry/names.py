@@ -171,6 +171,7 @@ _OTHER_WORDS = """
 omni audio tts asr tiny random dummy mini toy onnx nano micro small medium lite light half dense experts upscaled vs
 """
 _OTHER = frozenset(_OTHER_WORDS.split())
+_RESHAPED = re.compile(r"\d*layers?\d*|\d+l|x\d+|[a-z]*\d+x\d*")  # says other layers, or copies of experts
 _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
 _STORED = re.compile(r".*(?:fp\d|int\d|\dbit|bpw|\dq|q\d).*|vq|optiq|quip|aqlm|vptq|turbo|ternary|eora|mixed")
 _DATE = re.compile(r"\d{4,8}|0{3,}\d+")
@@ -179,8 +180,15 @@ _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
 _ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm]?)")
 _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
-_COUNTED = re.compile(r"\b(\d+)[-_ ]?(?:experts?|active)\b")
-_GLUED = re.compile(r"(reap|ream|pruned?)(?=\d)")
+_USED = re.compile(r"top(\d+)")
+_RESPELT = (  # what stands for what in a name
+    (_SPLIT, ""),
+    (_SPLIT, ""),
+    (re.compile(r"\b([1-9]\d*)[-_ ]?of[-_ ]?(1[6-9]|[2-9]\d|[1-9]\d\d)(?:[-_ ]?experts)?\b"), r"top\1 \2e"),
+    (re.compile(r"\b(\d+)[-_ ]?(?:experts?|active)\b"), r"\1e"),
+    (re.compile(r"\btop[-_ ]?k?[-_ ]?(\d+)\b"), r"top\1"),
+    (re.compile(r"(reap|ream|pruned?)(?=\d)"), r"\1-"),
+)
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
 _OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
 LEAST_BITS = 0.9  # of a weight, in a file
@@ -381,10 +389,16 @@ def _words(parts: list[str]) -> tuple[list[str], list[int]]:
     words: list[str] = []
     starts: list[int] = []
     for number, part in enumerate(parts):
-        its = WORD.findall(_GLUED.sub(r"\1-", _COUNTED.sub(r"\1e", _SPLIT.sub("", _SPLIT.sub("", part)))))
+        its = WORD.findall(_respelt(part))
         words += its
         starts += [number] * len(its)
     return words, starts
+
+
+def _respelt(part: str) -> str:
+    for pattern, meaning in _RESPELT:
+        part = pattern.sub(meaning, part)
+    return part
 
 
 @cache
@@ -546,7 +560,9 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
                 )
             sized = True
         elif active := _ACTIVE.fullmatch(word):
-            if not _near(float(active[1]) / (1000 if active[2] == "m" else 1), active_b, SAME_ACTIVE):
+            own = {one.removesuffix("b") for one in _named(chosen) if _ACTIVE.fullmatch(one) and active[1].isdigit()}
+            given = float(active[1]) / (1000 if active[2] == "m" else 1)
+            if not _near(given, active_b, SAME_ACTIVE) or (own and word.removesuffix("b") not in own):
                 raise _unsure(
                     text,
                     f"{word} does not belong to {chosen.model}, of which a token uses {active_b:.0f} billion weights; "
@@ -556,6 +572,11 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
             if int(count[1]) != model.experts and not pruned:
                 raise _unsure(
                     text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
+                )
+        elif used := _USED.fullmatch(word):
+            if int(used[1]) != model.top_k:
+                raise _unsure(
+                    text, f"{word} does not belong to {chosen.model}, which uses {model.top_k} experts; {TO_GIVE}"
                 )
         elif _says_little(word) or _begins(word, chosen.name) or word in _named(chosen) or word in PRUNED:
             continue  # Qwen_Qwen3.6-35B-A3B, GLM-4.6-GGUF/GLM-160x19B-4.6
@@ -568,7 +589,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str], *, ma
         raise _unsure(
             text, f"is distilled from {chosen.name} into a model of other dimensions, most are dense; {TO_GIVE}"
         )
-    odd = [word for word in unknown if word in _OTHER]
+    odd = [word for word in unknown if word in _OTHER or (_RESHAPED.fullmatch(word) and " " not in text.strip())]
     if odd or (unknown and not sized and not all(map(_MIXED.fullmatch, unknown))):
         what = f"unknown model, {' '.join(odd or unknown)!r} may say another than {chosen.model}"
         raise _unsure(text, f"{what}; {TO_GIVE}")
