@@ -354,9 +354,12 @@ def _alike(name: str) -> list[str]:
     def first(text: str) -> str:
         return "".join(_LETTERS.findall(text.lower())[:1])
 
-    same = get_close_matches(first(name), {first(known) for known in model_names()}, n=9, cutoff=ALIKE)
-    fitting = [known for known in model_names() if _has_numbers(name, known) and first(known) in same]
-    return get_close_matches(name.lower(), fitting, n=1, cutoff=ALIKE)
+    def near(names: Iterable[str]) -> list[str]:
+        fitting = [known for known in names if _has_numbers(name, known)]
+        same = get_close_matches(first(name), {*map(first, fitting)}, n=len(fitting) or 1, cutoff=ALIKE)
+        return get_close_matches(name.lower(), [one for one in fitting if first(one) in same], n=1, cutoff=ALIKE)
+
+    return near(named_models()) or near(model_names())
 
 
 def _has_numbers(text: str, known: str) -> bool:
