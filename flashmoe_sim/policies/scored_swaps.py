@@ -192,18 +192,19 @@ def _swap(banks: Any, first_layer: int, rules: Any, state: Any) -> None:
         own = slice(banks.first_key[layer], banks.first_key[layer + 1])
         resident, missed, arriving = state.resident[own], state.missed[own], state.arriving[own]
         recently, lifetime, score = state.recently[own], state.lifetime[own], state.score[own]
-        candidates = 0
+        candidates, free = 0, banks.slots[layer]
         for k in range(len(missed)):
             missed[k] = missed[k] and not resident[k]
             candidates += missed[k]
-        if candidates == 0:
-            continue
-        most, free = 1, banks.slots[layer]
-        for k in range(len(missed)):
-            most = max(most, lifetime[k])
             free -= resident[k]
-        for k in range(len(missed)):
-            score[k] = recently[k] + rules.weight * (lifetime[k] / most)
+        if free <= 0 and swaps == 0:
+            candidates = 0
+        if candidates:
+            most = 1
+            for k in range(len(missed)):
+                most = max(most, lifetime[k])
+            for k in range(len(missed)):
+                score[k] = recently[k] + rules.weight * (lifetime[k] / most)
         for _ in range(candidates):
             best, worst = -1, -1
             for k in range(len(missed)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import common_first, first, pick, proof, wins
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
-# The replays of all sizes are kept in memory, so a longer trace is cut.
-MOST_REFS = 250_000
+# Replays are kept in memory, up to some 3 MB each, so a longer trace is cut.
+MOST_REFS, MOST_KEPT = 250_000, 192
 TRIED_REFS = 100_000  # references of the stretch on which a change is tried that is seldom worth it
 LIKELY = 0.6  # share of the draws without intervals
 
@@ -82,6 +83,19 @@ def at_own_size(
     return at_setting(workload, case, sized, interval=False, prompt_tokens=prompt_tokens, replays=replays)
 
 
+class _Latest(OrderedDict[Any, Any]):
+    """The replays that were used last."""
+
+    def __getitem__(self, key: Any) -> Any:
+        self.move_to_end(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        if len(self) > MOST_KEPT:
+            self.popitem(last=False)
+
+
 class WhatIf:
     """A case asked again on other machines, of the first 250,000 references of one trace, from replays they share.
 
@@ -103,7 +117,7 @@ class WhatIf:
     ) -> None:
         self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
         self.workload = stretch(workload, MOST_REFS)
-        self.replays: Replays = dict(replays or {}) if self.workload is workload else {}
+        self.replays: Replays = _Latest((replays or {}) if self.workload is workload else {})
         self.evaluations = 0
         self.times = 1.0
         before = self.fastest(case.machine)

@@ -24,6 +24,7 @@ from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune import buy as buy_module
+from flashmoe_sim.tune import change
 from flashmoe_sim.tune.buy import Advice, Stock, at_least, buy, least
 from flashmoe_sim.tune.change import WhatIf
 from flashmoe_sim.tune.many import over_machines, over_models
@@ -303,3 +304,16 @@ def test_what_to_buy_names_what_an_answer_for_that_machine_names_first(owned: tu
         named.add(answer.best.best.system.name)
         assert what_if.fastest(machine).system.name == answer.best.best.system.name
     assert named == {"placed", "moe-cache"}
+
+
+def test_few_replays_are_kept_at_once(owned: tuple[Workload, Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    def bought() -> tuple[WhatIf, list[float | None]]:
+        what_if = WhatIf(*owned, [HotCache()])
+        return what_if, [row.found.tok_s for row in buy(Stock(what_if, parts_of(OWNED)), 30).rows]
+
+    kept_all, speeds = bought()
+    monkeypatch.setattr(change, "MOST_KEPT", 2)
+    kept_two, again = bought()
+    assert speeds
+    assert again == speeds
+    assert len(kept_all.replays) > len(kept_two.replays) == 2
