@@ -39,7 +39,9 @@ SYSTEMS_HEAD = """\
 
 `./dev docs` makes this page from the docstrings. `sim system show NAME` gives the rest, with the source of each cost.
 
-`sim compare` takes names, separated by commas, or `all`. Settings follow a name: `slot-bank:slots=64`.
+`sim compare` takes names, separated by commas, or `all`. Settings follow a name: `slot-bank:slots=64`. An engine's
+name, such as `llama.cpp` or `lm-studio`, stands for all of its systems. Of an engine that is not modelled, such as
+`vllm`, it gives the speed of any engine, with a wide interval.
 [Which engine is faster here?](../guides/compare.md) explains the result.
 
 """

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flashmoe_sim.field.engines import attended, engine_of, kv_type_of, placed_by_fit
-from flashmoe_sim.field.generic import plain_engines
 from flashmoe_sim.field.machine import built_of
 from flashmoe_sim.field.model import model_of
 from flashmoe_sim.field.rows import FieldRow
@@ -23,6 +22,7 @@ from flashmoe_sim.machines.learning import Observation
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.learn import observed
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.any_engine import plain_engines
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of, speed_of
@@ -136,7 +136,7 @@ class AskedRow:
 
 
 def asked_of(row: FieldRow, traces: Traces) -> AskedRow:
-    """A row as a question on the machine of its parts: to its own system, else to a plain engine (see `generic`).
+    """A row as a question on the machine of its parts: to its own system, else to any engine like it.
 
     Raises BadInput if no engine can have run it, or the row does not say what ran.
     """

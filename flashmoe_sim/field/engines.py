@@ -8,16 +8,9 @@ from functools import cache
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.systems.strata import CHOSEN
-from flashmoe_sim.systems.table import SYSTEMS
+from flashmoe_sim.systems.table import SERVES, SYSTEMS
 
 OLLAMA, OLLAMA_FITS = "Ollama", 30  # from 0.30 on llama.cpp's server is its engine: ollama/ollama pull request 16031
-# Programs that serve with another one's code, and other spellings; in small letters.
-SERVES = {
-    **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
-    **dict.fromkeys(("mlx-lm", "mlx_lm", "mlx-vlm", "mlx_vlm", "vllm-mlx", "rapid-mlx", "omlx", "mtplx"), "MLX"),
-    "ik_llama.cpp or llama.cpp": "ik_llama.cpp",
-    "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
-}
 _VERSION = re.compile(r" [0-9a-f]{6,}$| [vb]?\d[\w.]*$")
 _BRACKETS = re.compile(r" ?\(([^)]*)\)")
 

@@ -305,6 +305,7 @@ class System(ABC):
     run_choices: choices that only a search by real runs tries, since no published speed shows what they bring.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
     behind: a system that an answer names before it wherever that one runs, whatever a few percent say.
+    has_command: whether it is known how it is started.
     ran_as: published runs that were of it, by engine and strategy as tables of such runs name them.
     fitted_off: ln(predicted / measured) of its published runs before one of its costs was fitted on them.
     """
@@ -334,6 +335,7 @@ class System(ABC):
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
     behind: ClassVar[str] = ""
+    has_command: ClassVar[bool] = True
     ran_as: ClassVar[RanAs] = {}
     fitted_off: ClassVar[float] = 0.0
 

@@ -318,7 +318,7 @@ def at_setting(
             free["ram"],
             kept["mapped"],
             tight,
-            launch=system.started(case),
+            launch=system.started(case) if system.has_command else None,
             drafted=None if case.drafts is None else case.drafts.count,
         )
         conditions, whose = system.conditions(plan, case), system.whose(case.model.base_name)

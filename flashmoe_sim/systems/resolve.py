@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from flashmoe_sim.budget import Context, with_reserve
 from flashmoe_sim.drafts import given_drafts
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
-from flashmoe_sim.io.errors import Incomplete, TooLarge
+from flashmoe_sim.io.errors import Incomplete, TooLarge, Unsupported
 from flashmoe_sim.io.notes import TAKEN, Note, code_of
 from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.machines.basis import notes as machine_notes
@@ -18,7 +18,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import case_of
 from flashmoe_sim.systems.fits import better_file, check_any_fits, instead
-from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from flashmoe_sim.systems.table import NOT_MODELLED, SERVES, SYSTEMS, parse_system, plain_name
 from flashmoe_sim.timeline.attention import depth_unknown
 
 ALL = "all"
@@ -51,15 +51,17 @@ def resolve(
     may_borrow: bool = True,
     must_fit: bool = True,
     any_file: bool = False,
+    any_engine: bool = False,
 ) -> Resolved:
     """Words become values; without a workload, use the model's bundled trace or, if borrowing is allowed, a trace made
     from the most similar one.
 
     systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
-    fits. any_file: whether the model may be in another quantization if no system can run this one.
+    fits. any_file: whether the model may be in another quantization if no system can run this one. any_engine: whether
+    any engine stands for one that is not modelled.
     Raises BadInput for unknown words, without any model, and if nothing fits.
     """
-    chosen, memory = parse_systems(systems), memory or MemoryOptions()
+    chosen, memory = parse_systems(systems, any_engine=any_engine), memory or MemoryOptions()
     of = workload.geometry if workload is not None else model
     if of is None:
         raise Incomplete(
@@ -128,10 +130,11 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
     return context, [note if tokens or depth else f"{note}; --context changes it"]
 
 
-def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
+def parse_systems(given: OneSystem | Iterable[OneSystem], *, any_engine: bool = False) -> list[System]:
     """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its own.
 
-    Raises BadInput for an unknown name, and if there is none.
+    any_engine: whether any engine stands for one that is not modelled.
+    Raises BadInput for an unknown name, for an engine that is not modelled, and if there is none.
     """
     words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, System) else list(given)
     found: dict[System, None] = {}
@@ -141,14 +144,26 @@ def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
         elif word.strip() == ALL:
             found |= dict.fromkeys(kind() for kind in SYSTEMS.values())
         else:
-            found |= dict.fromkeys(_of_engine(word.strip()) or [parse_system(word.strip())])
+            found |= dict.fromkeys(_of_engine(word.strip(), any_engine=any_engine) or [parse_system(word.strip())])
     if not found:
         raise Incomplete("no systems given; give at least one, such as slot-bank, or all")
     return list(found)
 
 
-def _of_engine(word: str) -> list[System]:
-    """The systems of the engine with this name, such as the three of llama.cpp; none if it is the name of no engine."""
+def _of_engine(word: str, *, any_engine: bool) -> Sequence[System]:
+    """The systems of the engine that people call so, such as the five of llama.cpp; none if it is no engine's name."""
     if word.partition(":")[0] in SYSTEMS:
-        return []
-    return [kind() for kind in SYSTEMS.values() if kind.engine.lower() == word.lower()]
+        return ()
+    called = plain_name(word)
+    if called in NOT_MODELLED and any_engine:
+        from flashmoe_sim.systems.any_engine import ways_of
+
+        return ways_of(called)
+    if called in NOT_MODELLED:
+        raise Unsupported(
+            f"system {word!r}: how {NOT_MODELLED[called]} places experts is not modelled, so no setting can be named; "
+            f"`sim compare --system {called}` has the speed of any engine in its place"
+        )
+    serves = {plain_name(by) for name, by in SERVES.items() if plain_name(name) == called}
+    kinds = [(kind, {plain_name(one) for one in (kind.engine, kind.title, *kind.ran_as)}) for kind in SYSTEMS.values()]
+    return [kind() for kind, names in kinds if names & {called, *serves}]

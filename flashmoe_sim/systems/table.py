@@ -93,6 +93,48 @@ SYSTEMS = Systems(
     },
 )
 
+# Programs that serve with another one's code, and other spellings; in small letters.
+SERVES = {
+    **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
+    **dict.fromkeys(("jan", "gpt4all", "ramalama"), "llama.cpp"),
+    **dict.fromkeys(("mlx-lm", "mlx_lm", "mlx-vlm", "mlx_vlm", "vllm-mlx", "rapid-mlx", "omlx", "mtplx"), "MLX"),
+    **dict.fromkeys(("ik_llama", "ik_llama.cpp or llama.cpp"), "ik_llama.cpp"),
+    "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
+}
+# Engines whose placement of experts is not modelled.
+_TITLES = (
+    "Aphrodite",
+    "ExLlamaV3",
+    "FastLLM",
+    "FlexGen",
+    "Krasis",
+    "LMDeploy",
+    "Lucebox",
+    "mistral.rs",
+    "MLC LLM",
+    "MNN",
+    "MoE-Infinity",
+    "ONNX Runtime",
+    "OpenVINO",
+    "PowerInfer",
+    "SGLang",
+    "sparkinfer",
+    "SwiftLM",
+    "TensorRT-LLM",
+    "tinygrad",
+    "tinyserve",
+    "transformers",
+    "vLLM",
+)
+
+
+def plain_name(text: str) -> str:
+    """Small letters and digits of a name: people write lm-studio, LM Studio and lmstudio."""
+    return "".join(filter(str.isalnum, text.lower()))
+
+
+NOT_MODELLED = {plain_name(title): title for title in _TITLES}
+
 
 def parse_system(text: str) -> System:
     """A system from `slot-bank`, `slot-bank:slots=64` or `my_module:MySystem`."""

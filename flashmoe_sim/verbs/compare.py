@@ -141,6 +141,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
             memory=self,
             may_borrow=self.hit_rate is None,
             any_file=names_no_quantization(self.trace, self.model),
+            any_engine=True,
         )
         rows = compare(
             on.workload,
@@ -160,6 +161,8 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         notes = on.notes
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
+        unknown = dict.fromkeys(row.system.title for row in rows if not row.system.has_command)
+        notes += tuple(f"how {name} places experts is not modelled: its rows are of any engine" for name in unknown)
         ran = dict.fromkeys(row.system.name for row in rows if row.tok_s is not None)
         of_builds = {row.system.unsized.spec: row.system.of_builds(on.case) for row in rows if row.system.name in ran}
         notes = (*notes, *(f"{name} {clause}" for name, clauses in of_builds.items() for clause in clauses))

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flashmoe_sim.field.asked import AskedRow, Traces, asked_of, asked_on, observation_of
-from flashmoe_sim.field.generic import Plain
 from flashmoe_sim.field.machine import built_of
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput
@@ -18,6 +17,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.causes import Ran
 from flashmoe_sim.measured.learn import Expected, Seen, in_turn
 from flashmoe_sim.measured.value import Measured
+from flashmoe_sim.systems.any_engine import Plain
 from reports.field.prompt import prompt_of
 from reports.field.prompts import prompt_answer
 

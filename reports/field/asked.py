@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashmoe_sim.field.asked import AskedRow, Traces, asked_of, asked_on, system_of
-from flashmoe_sim.field.generic import Plain
 from flashmoe_sim.field.machine import built_of, outside, part_in
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput
@@ -17,6 +16,7 @@ from flashmoe_sim.machines.belief import Draws, error_draws
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.systems.any_engine import Plain
 from flashmoe_sim.systems.compare import Compared
 
 PARTS = "parts"

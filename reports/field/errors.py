@@ -19,10 +19,10 @@ from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
 from flashmoe_sim.field.engines import attended, engine_of
-from flashmoe_sim.field.generic import NAME
 from flashmoe_sim.field.rows import source_of
 from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, FITTED, SD_90, Draws, Whose, normals, published_times, shares
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.any_engine import NAME
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store

@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from flashmoe_sim.field.asked import AskedRow, Traces, asked_of, asked_on
-from flashmoe_sim.field.generic import Plain
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, errors
+from flashmoe_sim.systems.any_engine import Plain
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import NO_MMAP
 from flashmoe_sim.systems.placed import PlacedLayers

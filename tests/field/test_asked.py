@@ -8,9 +8,9 @@ import pytest
 
 from flashmoe_sim.field.asked import Traces, asked_of, system_of
 from flashmoe_sim.field.engines import program
-from flashmoe_sim.field.generic import Plain
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
+from flashmoe_sim.systems.any_engine import Plain
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.table import SYSTEMS
 from reports.field.asked import answered

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.io.errors import TooLarge
+from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from tests.support import refused
 from tests.systems.cases import served_by, shape_of
 from tests.systems.models import model_of, short_workload
 
@@ -157,3 +158,34 @@ def test_it_takes_time_on_some_machine(system: System) -> None:
     assert 0 < row.tok_s_lo < row.tok_s < row.tok_s_hi
     assert 0 <= row.hit_rate <= 1
     assert row.launch is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama.cpp", ["all-gpu", "cpu", "placed", "whole-layers", "cached"]),
+        ("LM Studio", ["all-gpu", "cpu", "placed", "whole-layers", "cached"]),
+        ("ollama", ["all-gpu", "cpu", "placed", "whole-layers", "ollama-layers", "cached"]),
+        ("ik_llama", ["placed-ik", "cpu-ik"]),
+        ("mlx-lm", ["mlx"]),
+        ("dwarfstar", ["ds4"]),
+        ("kekzl/imp", ["imp"]),
+    ],
+)
+def test_an_engine_is_named_as_people_call_it(name: str, expected: list[str]) -> None:
+    assert [system.name for system in parse_systems(name)] == expected
+
+
+@pytest.mark.parametrize("name", ["vllm", "ONNX Runtime", "tinyserve"])
+def test_any_engine_stands_for_one_that_is_not_modelled(name: str) -> None:
+    model = model_of(8 * GIB)
+    with refused(Unsupported, "is not modelled", "sim compare --system"):
+        parse_systems(name)
+    found = parse_systems(f"placed,{name}", any_engine=True)
+    rows = compare(short_workload(model), Case(model, load_machine("rtx-4090")), found)
+    ways = {row.system.name.rpartition("-")[2]: row for row in rows if row.launch is None}
+    assert sorted(ways) == ["cpu", "gpu", "layers", "streamed"]
+    (placed,) = (row for row in rows if row.launch is not None)
+    apart = [row.tok_s_hi / row.tok_s_lo for row in (placed, *ways.values()) if row.tok_s_lo and row.tok_s_hi]
+    assert len(apart) == 1 + len(ways)
+    assert min(apart[1:]) > apart[0]

@@ -1,18 +1,20 @@
-"""Plain engines that stand for one without a system: all on the GPU, experts on the CPU, or streamed from storage."""
+"""Any engine, in place of one without a system: all on the GPU, experts on the CPU, or streamed from storage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.systems.all_gpu import AllGpu
-from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.published import PublishedRun
+from flashmoe_sim.systems.table import NOT_MODELLED
 
 NAME = "any engine"
 ON_GPU, ON_CPU, STREAMED = "gpu", "cpu", "streamed"
@@ -26,7 +28,11 @@ class Plain(System):
     """Any engine: it reads every format of every model, and has the error of engines that nobody here knows."""
 
     program: ClassVar[str] = ""
+    has_command: ClassVar[bool] = False
     way: ClassVar[str]
+
+    def of_builds(self, case: Case) -> list[str]:
+        return []
 
     def whose(self, model: str) -> Whose:
         return Whose(f"{NAME}, {self.way}", NAME, self.spec, model)
@@ -72,3 +78,14 @@ def plain_engines(run: PublishedRun) -> Iterator[Plain]:
                 yield PlainPlaced(cpu_layers=run.cpu_layers)
             yield PlainPlaced()
             yield PlainCpu()
+
+
+@cache
+def ways_of(name: str) -> tuple[Plain, ...]:
+    """The ways of any engine under the name of one that is not modelled."""
+    title = NOT_MODELLED[name]
+    kinds = {"gpu": PlainGpu, "layers": PlainPlaced, "cpu": PlainCpu, "streamed": PlainStream}
+    return tuple(
+        type(kind.__name__, (kind,), {"name": f"{name}-{way}", "title": title, "engine": title})()
+        for way, kind in kinds.items()
+    )
