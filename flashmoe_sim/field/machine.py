@@ -11,7 +11,7 @@ from flashmoe_sim.field.model import model_of
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.io.errors import BadInput, UnknownName, Unsupported, shown
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.attention import bare, with_attention
+from flashmoe_sim.machines.attention_rates import bare, with_attention
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from flashmoe_sim.io.errors import Conflict, Incomplete
-from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.attention_rates import with_attention
 from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage

@@ -14,7 +14,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, unknown_name
 from flashmoe_sim.machines.anchors import Anchor
-from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.attention_rates import with_attention
 from flashmoe_sim.machines.equations import UNKNOWNS, Fit, fit
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.keys import MEASURED_SPREAD

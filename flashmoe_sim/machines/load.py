@@ -26,7 +26,7 @@ from flashmoe_sim.io.errors import (
     shown,
 )
 from flashmoe_sim.io.files import as_utf8
-from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.attention_rates import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import LANES, REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.printable import UNPRINTABLE
 from flashmoe_sim.io.provenance import program
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.machines.attention import without_estimates
+from flashmoe_sim.machines.attention_rates import without_estimates
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
 from flashmoe_sim.machines.machine import Card, Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead

@@ -13,9 +13,9 @@ from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.hook_records import admits, on_miss
 from flashmoe_sim.residency.loops import FINE, FIRST, NO_MARK, UNREAD, Served, add_call, fault_of, visit_order
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
-from flashmoe_sim.residency.seen import admits, on_miss
 
 
 def replay(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
+from flashmoe_sim.residency.hook_records import why_not_seen
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.seen import why_not_seen
 from flashmoe_sim.residency.workload import Setup, Workload
 
 MOST_REFERENCES = 1 << 30  # next uses have 32 bits

@@ -13,7 +13,7 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.minor import MinorRule
-from flashmoe_sim.residency.seen import records
+from flashmoe_sim.residency.hook_records import records
 from flashmoe_sim.trace.long_traces import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 

@@ -17,13 +17,13 @@ from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import NEVER, STAMPS, EvictingPolicy, PoolShape, on_call, on_install
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, loops, seen, sequential, tally
+from flashmoe_sim.residency import atomic, deferred, loops, sequential, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
+from flashmoe_sim.residency.hook_records import adapter_of, admits, of_predictions, on_miss
 from flashmoe_sim.residency.own_rules import checked, new_state
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import LOADED, N_LOADED, NOW, OPENED, USED, PoolState, Rules
-from flashmoe_sim.residency.seen import on_miss
 from flashmoe_sim.residency.workload import Setup, Workload
 
 
@@ -127,7 +127,8 @@ def go_on(
     calls = pool.calls(by_reference=setup.contract == "sequential", sees=policy.sees, minor=minor)
     predicted = ahead
     if policy.sees:
-        predicted = ahead._replace(upcoming=seen.of_predictions(pool.trace, ahead.after, ahead.upcoming, policy.sees))
+        upcoming = of_predictions(pool.trace, ahead.after, ahead.upcoming, policy.sees)
+        predicted = ahead._replace(upcoming=upcoming)
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
         call, fault, slot = loop.run(
@@ -193,7 +194,7 @@ def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, 
 
     They are named after the functions, so that policies of the same functions share one compiled loop.
     """
-    defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
+    defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": on_miss, "admits": admits}
     hooks: dict[str, Any] = defaults | dict(kind.kernels)
     functions = {key: getattr(kernel, "py_func", kernel) for key, kernel in hooks.items()}
     if any(is_outside(function) for function in (*functions.values(), kind.allocate)):
@@ -204,7 +205,7 @@ def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, 
         }
     own = {key: kernels[key] for key in kind.kernels}
     for key, kernel in own.items():
-        if adapter := seen.adapter(kind, key):
+        if adapter := adapter_of(kind, key):
             kernels[key] = specialise(adapter, f"{key}_{_name(functions[key])}", inline=True, hook=kernel)
     return kernels, own
 

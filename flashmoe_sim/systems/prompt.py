@@ -15,7 +15,7 @@ from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timing import speed_draws
 from flashmoe_sim.timeline.work import some_calls, tokens_of
-from flashmoe_sim.trace.prompt import Prompted, with_prompt
+from flashmoe_sim.trace.made_prompt import Prompted, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 PLACES = 8  # in a prompt, at which attention is priced
@@ -23,7 +23,7 @@ PLACES = 8  # in a prompt, at which attention is priced
 
 @lru_cache(maxsize=4)
 def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
-    """The workload with one prompt of `tokens` tokens before its decoded ones; see `trace.prompt.with_prompt`."""
+    """The workload with one prompt of `tokens` tokens before its decoded ones; see `trace.made_prompt.with_prompt`."""
     made = with_prompt(workload.trace, tokens)
     return prepare(made.trace, workload.geometry), made
 

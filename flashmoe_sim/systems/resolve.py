@@ -19,7 +19,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import case_of
 from flashmoe_sim.systems.fits import better_file, check_any_fits, instead
 from flashmoe_sim.systems.table import NOT_MODELLED, SERVES, SYSTEMS, parse_system, plain_name
-from flashmoe_sim.timeline.attention import depth_unknown
+from flashmoe_sim.timeline.attention_cost import depth_unknown
 
 ALL = "all"
 DEFAULT_CONTEXT = 4096
@@ -51,17 +51,15 @@ def resolve(
     may_borrow: bool = True,
     must_fit: bool = True,
     any_file: bool = False,
-    any_engine: bool = False,
 ) -> Resolved:
     """Words become values; without a workload, use the model's bundled trace or, if borrowing is allowed, a trace made
     from the most similar one.
 
     systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
-    fits. any_file: whether the model may be in another quantization if no system can run this one. any_engine: whether
-    any engine stands for one that is not modelled.
+    fits. any_file: whether the model may be in another quantization if no system can run this one.
     Raises BadInput for unknown words, without any model, and if nothing fits.
     """
-    chosen, memory = parse_systems(systems, any_engine=any_engine), memory or MemoryOptions()
+    chosen, memory = parse_systems(systems), memory or MemoryOptions()
     of = workload.geometry if workload is not None else model
     if of is None:
         raise Incomplete(

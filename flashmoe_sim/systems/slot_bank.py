@@ -41,7 +41,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.models.split_install import SplitInstall
-from flashmoe_sim.trace.prompt import MICRO_BATCH
+from flashmoe_sim.trace.made_prompt import MICRO_BATCH
 
 MOST_RESIDENT_BANK = 32 * GIB
 # How misses are installed: the execution model, and the one for a bank in RAM.

@@ -13,14 +13,14 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import HALF, System
 from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.prompt import in_micro_batches
+from flashmoe_sim.trace.made_prompt import in_micro_batches
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
 
 
 @lru_cache(maxsize=8)
 def batched(workload: Workload, tokens: int) -> Workload:
-    """The workload with prompts in micro-batches of so many tokens; see `trace.prompt.in_micro_batches`."""
+    """The workload with prompts in micro-batches of so many tokens; see `trace.made_prompt.in_micro_batches`."""
     trace = in_micro_batches(workload.trace, tokens)
     return workload if trace is workload.trace else prepare(trace, workload.geometry)
 

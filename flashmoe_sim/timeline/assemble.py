@@ -20,14 +20,14 @@ from flashmoe_sim.geometry.model import DEFAULT_TYPE, STATE_BYTES, Attention, La
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
-from flashmoe_sim.machines.attention import CPU
+from flashmoe_sim.machines.attention_rates import CPU
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine, Storage
 from flashmoe_sim.residency.loops import UNREAD
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.stream import distinct
 from flashmoe_sim.residency.workload import Setup, Workload
-from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
+from flashmoe_sim.timeline.attention_cost import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads

@@ -17,8 +17,8 @@ from flashmoe_sim.io.files import as_utf8, regular_file_bytes, unreadable
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
 from flashmoe_sim.trace.lines import counted
+from flashmoe_sim.trace.made_prompt import by_token
 from flashmoe_sim.trace.merge import Progress, described, stacked
-from flashmoe_sim.trace.prompt import by_token
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
 ARRIVAL_FIELDS = ("arrival_time", "created")  # in vLLM's request metrics, and in its HTTP responses

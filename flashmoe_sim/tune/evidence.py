@@ -11,8 +11,8 @@ from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.systems.prompt import prompted
+from flashmoe_sim.trace.made_prompt import MICRO_BATCH
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.prompt import MICRO_BATCH
 from flashmoe_sim.tune.proof import checked, count
 from flashmoe_sim.tune.recommend import Recommendation
 

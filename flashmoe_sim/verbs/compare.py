@@ -123,7 +123,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         from flashmoe_sim.io.errors import Conflict, OutOfRange
         from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
-        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.systems.resolve import parse_systems, resolve
         from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model
 
         workload, model = workload_and_model(self.trace, self.model)
@@ -137,11 +137,10 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
             workload=workload,
             model=model,
             machine=learnt_machine(self.machine, self.measured, workload=workload, model=model, dense=self.dense),
-            systems=self.systems,
+            systems=parse_systems(self.systems, any_engine=True),
             memory=self,
             may_borrow=self.hit_rate is None,
             any_file=names_no_quantization(self.trace, self.model),
-            any_engine=True,
         )
         rows = compare(
             on.workload,

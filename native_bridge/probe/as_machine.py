@@ -8,7 +8,7 @@ from datetime import date
 from statistics import median
 
 from flashmoe_sim.io.sizes import GIB, size
-from flashmoe_sim.machines.attention import bare, with_attention
+from flashmoe_sim.machines.attention_rates import bare, with_attention
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.faults import read_by_faults

@@ -13,7 +13,7 @@ import polars as pl
 from flashmoe_sim.field.engines import attended, depth_of, kv_type_of
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.machines.belief import published_times
-from flashmoe_sim.timeline.attention import QUANTIZED
+from flashmoe_sim.timeline.attention_cost import QUANTIZED
 from reports.pages import joined
 
 LEAST_TOKENS = 4096  # between the ends of a series: a shorter one says little

@@ -1,7 +1,7 @@
 """What 1,000 more tokens in the context cost with keys and values of each type, as published and as predicted.
 
-`python -m reports.field.kv_types` prints the table. The constants of `flashmoe_sim.timeline.attention` are set so that
-the median of measured over predicted is about 1 for each backend and type; a series left out is predicted by the
+`python -m reports.field.kv_types` prints the table. The constants of `flashmoe_sim.timeline.attention_cost` are set so
+that the median of measured over predicted is about 1 for each backend and type; a series left out is predicted by the
 median of the other sources.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
-from flashmoe_sim.machines.attention import bare, with_attention
+from flashmoe_sim.machines.attention_rates import bare, with_attention
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.timeline.attention import attention_cost
+from flashmoe_sim.timeline.attention_cost import attention_cost
 from reports.field.drafts import PUBLISHED
 from reports.pages import table
 

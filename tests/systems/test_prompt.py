@@ -22,7 +22,7 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.prompt import in_micro_batches
+from flashmoe_sim.trace.made_prompt import in_micro_batches
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import search

@@ -10,13 +10,13 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import Attention, LayerCache
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
+from flashmoe_sim.machines.attention_rates import CPU, bare, with_attention, without_estimates
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Compute, Quantity
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
-from flashmoe_sim.timeline.attention import attention_cost
+from flashmoe_sim.timeline.attention_cost import attention_cost
 
 GROUPED = LayerCache(keys=1024, values=1024, heads=64, kv_heads=8)  # heads of 128, eight for each key
 WINDOWED = replace(GROUPED, window=128)

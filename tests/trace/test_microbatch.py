@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.prompt import in_micro_batches
+from flashmoe_sim.trace.made_prompt import in_micro_batches
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import Call, trace_of
 

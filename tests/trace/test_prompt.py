@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import Incomplete, OutOfRange
-from flashmoe_sim.trace import prompt as module
+from flashmoe_sim.trace import made_prompt as module
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.prompt import with_prompt
+from flashmoe_sim.trace.made_prompt import with_prompt
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from tests.residency.builders import Call, trace_of
 

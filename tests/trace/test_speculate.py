@@ -9,8 +9,8 @@ from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, OutOfRange, 
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.made_prompt import in_micro_batches, with_prompt
 from flashmoe_sim.trace.merge import concat, union
-from flashmoe_sim.trace.prompt import in_micro_batches, with_prompt
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.speculate import STAND_INS, speculate
 from flashmoe_sim.trace.store import write_store

@@ -48,7 +48,7 @@ def using_seen(state: State, slot: int, key: int, now: int, upcoming: Any) -> An
     return hook(state, slot, key, now, upcoming.upcoming, *fields_after_first(upcoming))
 
 
-def adapter(kind: type[EvictingPolicy], name: str) -> Any:
+def adapter_of(kind: type[EvictingPolicy], name: str) -> Any:
     """The function above that hands a policy's own hook what it takes; None if the loop can call the hook itself."""
     seen = takes_seen(kind, name)
     if name == "on_call":

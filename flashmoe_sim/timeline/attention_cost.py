@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, Attention, LayerCache
 from flashmoe_sim.io.errors import BadInput, Incomplete
-from flashmoe_sim.machines.attention import CPU
+from flashmoe_sim.machines.attention_rates import CPU
 from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.machine import Compute
 
