@@ -51,7 +51,7 @@ def replay(
     """Replay the workload's trace against the banks of `setup`.
 
     record: also return the slot of every reference and the install stream.
-    progress: called with the number of banks done and their total, after each or, if all are counted in one walk, once.
+    progress: called with the number of banks done and their total after each bank, or once if all are counted together.
     Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
     """
     trace = workload.trace

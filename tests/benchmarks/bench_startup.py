@@ -34,6 +34,8 @@ COMMANDS = (  # with the goals of a first and of a later run, by the clock on an
     (["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed"], 20.0, 0.7),
     (["recommend", "gpt-oss-120b", "--machine", "rtx-4090"], 20.0, 1.3),
     (["recommend", "qwen3-30b-a3b", "--machine", "rtx-4090"], 20.0, 1.3),
+    (["recommend", "qwen3.6-35b-a3b", "--machine", "rtx-4090"], 20.0, 1.3),  # served by more engines than others
+    (["recommend", "--machine", "rtx-4090"], 60.0, 10.0),
 )
 
 
