@@ -149,19 +149,37 @@ def parse_systems(given: OneSystem | Iterable[OneSystem], *, any_engine: bool = 
 
 
 def _of_engine(word: str, *, any_engine: bool) -> Sequence[System]:
-    """The systems of the engine that people call so, such as the five of llama.cpp; none if it is no engine's name."""
-    if word.partition(":")[0] in SYSTEMS:
-        return ()
-    called = plain_name(word)
-    if called in NOT_MODELLED and any_engine:
-        from flashmoe_sim.systems.any_engine import ways_of
+    """The systems of the engine that people call so, such as the five of llama.cpp; none if it is no engine's name.
 
-        return ways_of(called)
-    if called in NOT_MODELLED:
+    Raises BadInput for an engine that is not modelled, unless any may stand for it, and for settings of an engine.
+    """
+    engine, colon, _ = word.partition(":")
+    if engine in SYSTEMS:
+        return ()
+    called = plain_name(engine)
+    found = _not_modelled(called, any_engine=any_engine) or _modelled(called)
+    if found and colon:
+        names = ", ".join(one.name for one in found)
+        raise Unsupported(f"system {word!r}: {engine} names several systems; give the settings of one: {names}")
+    return found
+
+
+def _not_modelled(called: str, *, any_engine: bool) -> Sequence[System]:
+    """The ways of any engine for one that is not modelled, or one of them: `vllm` or `vllm-cpu`, as a plain name."""
+    name = next((name for name in NOT_MODELLED if called.startswith(name)), "")
+    if not name or (called != name and not any_engine):
+        return ()
+    if not any_engine:
         raise Unsupported(
-            f"system {word!r}: how {NOT_MODELLED[called]} places experts is not modelled, so no setting can be named; "
-            f"`sim compare --system {called}` has the speed of any engine in its place"
+            f"how {NOT_MODELLED[name]} places experts is not modelled, so no setting of it can be named; "
+            f"`sim compare --system {name}` has the speed of any engine in its place"
         )
+    from flashmoe_sim.systems.any_engine import ways_of
+
+    return [way for way in ways_of(name) if called in (name, plain_name(way.name))]
+
+
+def _modelled(called: str) -> Sequence[System]:
     serves = {plain_name(by) for name, by in SERVES.items() if plain_name(name) == called}
     kinds = [(kind, {plain_name(one) for one in (kind.engine, kind.title, *kind.ran_as)}) for kind in SYSTEMS.values()]
     return [kind() for kind, names in kinds if names & {called, *serves}]

@@ -168,6 +168,7 @@ def test_it_takes_time_on_some_machine(system: System) -> None:
         ("ollama", ["all-gpu", "cpu", "placed", "whole-layers", "ollama-layers", "cached"]),
         ("ik_llama", ["placed-ik", "cpu-ik"]),
         ("mlx-lm", ["mlx"]),
+        ("vllm-mlx", ["mlx"]),
         ("dwarfstar", ["ds4"]),
         ("kekzl/imp", ["imp"]),
     ],
@@ -181,6 +182,8 @@ def test_any_engine_stands_for_one_that_is_not_modelled(name: str) -> None:
     model = model_of(8 * GIB)
     with refused(Unsupported, "is not modelled", "sim compare --system"):
         parse_systems(name)
+    with refused(Unsupported, "names several systems"):
+        parse_systems(f"{name}:slots=3", any_engine=True)
     found = parse_systems(f"placed,{name}", any_engine=True)
     rows = compare(short_workload(model), Case(model, load_machine("rtx-4090")), found)
     ways = {row.system.name.rpartition("-")[2]: row for row in rows if row.launch is None}
@@ -189,3 +192,10 @@ def test_any_engine_stands_for_one_that_is_not_modelled(name: str) -> None:
     apart = [row.tok_s_hi / row.tok_s_lo for row in (placed, *ways.values()) if row.tok_s_lo and row.tok_s_hi]
     assert len(apart) == 1 + len(ways)
     assert min(apart[1:]) > apart[0]
+
+
+def test_a_row_of_any_engine_is_asked_for_by_its_name() -> None:
+    (system,) = parse_systems("vllm-cpu", any_engine=True)
+    assert (system.name, system.title) == ("vllm-cpu", "vLLM")
+    with refused(Unsupported, "give the settings of one: all-gpu, cpu, placed"):
+        parse_systems("llama.cpp:cpu_layers=3")
