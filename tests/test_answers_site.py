@@ -384,6 +384,7 @@ def test_without_scripts_there_is_an_answer(site: Path, browser: Browser) -> Non
     browser.open(site, scripts=False)
     assert text(browser, ".card .title") == "gpt-oss-120b:mxfp4 on NVIDIA GeForce RTX 3060 12 GB"
     assert "needs JavaScript" in (text(browser, "noscript") or "")
+    assert browser.run("return document.querySelector('noscript a').href").endswith("docs/reference/models/index.html")
     assert browser.run("return document.getElementById('choose').offsetParent === null")
 
 
