@@ -178,6 +178,18 @@ UNDERSTOOD = [  # model, card or computer, RAM, its type, and what is said besid
     ),
     ("gaming laptop 4060 gpt-oss-20b 32gb ddr5", "gpt-oss-20b", "rtx-4060-laptop", 32, D5, ""),
     ("gpt-oss-20b without a gpu, ryzen 5 5600, 64gb ddr4", "gpt-oss-20b", "none", 64, D4, ""),
+    ("rtx3060/32gb/gptoss20b", "gpt-oss-20b", "rtx-3060", 32, D4, f"{KEPT}: DDR4."),
+    ("which speed with qwen3 30b q4, 3090, only 64gb ddr4", "qwen3-30b-a3b", "rtx-3090", 64, D4, "is taken as"),
+    ("rtx 3080 32GB 3600 MHz gpt-oss-20b", "gpt-oss-20b", "rtx-3080", 32, D4, "leaves out DDR4-3600."),
+    (
+        "i9 128gb ddr5 3060, 500gb ssd, 2tb hdd, 4k context",
+        "gpt-oss-120b",
+        "rtx-3060",
+        128,
+        D5,
+        f"{KEPT}: gpt-oss-120b.",
+    ),
+    ("gpt-oss-20b on unraid, 3060 64gb ddr4", "gpt-oss-20b", "rtx-3060", 64, D4, "leaves out Linux."),
 ]
 WITH_D4 = f"{D4} + 32GiB + nvme-gen4"
 REFUSED = [  # what the page does not hold, the model of the command, and its machine
@@ -206,6 +218,21 @@ REFUSED = [  # what the page does not hold, the model of the command, and its ma
     ("gpt-oss 4090 32gb", "may be gpt-oss-120b, gpt-oss-20b", "MODEL", f"rtx-4090 + {WITH_D4}"),
     ("kimi k2 4090 32gb", "kimi-k2", "kimi-k2", f"rtx-4090 + {WITH_D4}"),
     ("gpt-oss-20b q8_0 4090 32gb", "q8_0", "gpt-oss-20b:q8_0", f"rtx-4090 + {WITH_D4}"),
+    ("qwen3.6 35b ud-q4_k_xl 4090 32gb", "ud-q4_k_xl", "qwen3.6-35b-a3b:ud-q4_k_xl", f"rtx-4090 + {WITH_D4}"),
+    ("gpt-oss-20b on a steam deck", "“steam deck”", "gpt-oss-20b", "steam deck"),
+    ("snapdragon x elite 32gb gpt-oss-20b", "“snapdragon elite”", "gpt-oss-20b", "snapdragon x elite + 32GiB"),
+    ("rtx 9090 32gb ddr5", "“rtx 9090”", "MODEL", f"CARD + {D5} + 32GiB"),
+    ("cpu only xeon 256gb ddr4", "256 GB of RAM", "gpt-oss-120b", f"ryzen-5600 + {D4} + 256GiB + nvme-gen4"),
+    ("kimi k2 4090 1.5 TB DDR5", "1536 GB of RAM", "kimi-k2", f"rtx-4090 + {D5} + 1536GiB + nvme-gen4"),
+    (
+        "3060 epyc 7763 64gb ddr4 8 channels",
+        "RAM in 8 channels",
+        "gpt-oss-120b",
+        "rtx-3060 + epyc 7763 + ddr4-3200x8 + 64GiB + nvme-gen4",
+    ),
+    ("3060 64gb hdd", "a hard disk", "gpt-oss-120b", f"rtx-3060 + {D4} + 64GiB + hdd"),
+    ("m4 max 128 32k context", "a context of 32,768 tokens", "gpt-oss-120b", "m4-max-128"),
+    ("3060 64gb gen3", "NVMe 3", "gpt-oss-120b", f"rtx-3060 + {D4} + 64GiB + nvme-gen3"),
     ('3060"; rm -rf $(x) `id` 32gb', "“rm rf id”", "MODEL", f"rtx-3060 + {WITH_D4}"),
 ]
 CHOSEN = "return ['model','on','gib','ram'].map(name => document.forms[0][name].value)"
@@ -325,7 +352,8 @@ def test_another_choice_has_its_command_and_no_answer(
     assert _is_shown(browser)
     browser.driver.find_element("css selector", f'select[name={name}] option[value="{value}"]').click()
     browser.wait(f"return {SHOWN} === location.hash")
-    assert f"does not hold {OTHERWISE[name][value]}" in (text(browser, "#note") or "")
+    says = {"drive": "{}", "context": "a context of {} tokens", "fast": "the fastest for {}"}[name]
+    assert f"does not hold {says.format(OTHERWISE[name][value])}." in (text(browser, "#note") or "")
     assert value in (text(browser, "#note pre") or "")
     _asks(browser, "gpt-oss-20b", on)
     assert not _is_shown(browser)

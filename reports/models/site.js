@@ -11,6 +11,7 @@ const STANDS_FOR = {
   CARD: "such as rtx-4060-laptop",
   RAM: "such as 64GiB",
 };
+const NOT_HELD = { drive: (one) => one, context: (one) => `a context of ${one} tokens`, fast: (one) => `the fastest for ${one}` };
 const pieces = {};
 const waiting = {};
 
@@ -164,8 +165,8 @@ const show = async (chosen, { strange = [], wanted = chosen, remark = "", line =
   const mine = latest;
   for (const name of fields) form[name].value = chosen[name];
   form.gib.disabled = form.ram.disabled = isWhole(chosen);
-  const other = ["drive", "context", "fast"].filter((name) => chosen[name] !== first[name]);
-  const absent = [...strange, ...other.map((name) => form[name].selectedOptions[0].textContent)];
+  const other = Object.keys(NOT_HELD).filter((name) => chosen[name] !== first[name]);
+  const absent = [...strange, ...other.map((name) => NOT_HELD[name](form[name].selectedOptions[0].textContent))];
   if (absent.length) refuse(absent, wanted, remark);
   else {
     say(remark, line);

@@ -38,7 +38,11 @@ OTHERWISE = {  # what only the command answers; the first of each is what the ta
     },
 }
 
-NO_CARD = [*(f"{no} {card}" for no in ("no", "without", "without a") for card in ("gpu", "graphics card")), "cpu only"]
+NO_CARD = [
+    *(f"{no} {card}" for no in ("no", "without", "without a") for card in ("gpu", "graphics card")),
+    "cpu only",
+    "only cpu",
+]
 READS = WAITS["read"][1]
 SYSTEMS = "No operating system was named, and Windows and Linux read a file at different speeds"
 _SERIES = re.compile(r"^(rtx|gtx|rx|arc|tesla|ryzen|radeon) ")

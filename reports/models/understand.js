@@ -1,14 +1,14 @@
 const known = JSON.parse(document.getElementById("known").textContent);
 const MAKERS = new Set(["nvidia", "geforce", "amd", "radeon", "intel", "apple"]);
-const SAID = new Set(("a an and answers at bit build by can card chat computer core cpu desktop dual edition fast for from g " +
-  "gaming gb gguf gib gpu graphics has have home how i in instruct is it just kit llama.cpp lm m.2 machine memory mhz mini " +
-  "my new nvme of ok old ollama on or pc please plus prompt ram rig run running runs server setup ssd studio system the " +
-  "thinking to tokens total unified use using vram what will with workstation x").split(" "));
-const OFTEN = { dual: 2, two: 2, triple: 3, three: 3, quad: 4, four: 4 };
+const SAID = new Set(("a an and answers at bit build by can card chat computer core cpu desktop do does dual edition fast for from g " +
+  "gaming gb get gguf gib good gpu graphics has have home how i in instruct is it just kit llama.cpp lm m.2 machine memory mhz " +
+  "mini much my new nvme of ok old ollama on only or pc per please plus prompt ram rig run running runs second server setup " +
+  "speed ssd studio system the thinking to tok tokens total unified use using vram what which will with work workstation x").split(" "));
+const OFTEN = { single: 1, one: 1, dual: 2, two: 2, triple: 3, three: 3, quad: 4, four: 4, six: 6, eight: 8, twelve: 12 };
 const RATE = "2133|2400|2666|2933|3000|3200|3466|3600|3733|4800|5200|5600|6000|6200|7200|8000"; // no card is called so
 const CPU = new RegExp(
   "\\b(?:core )?(?:i[3579]|ultra [3579]|ryzen(?! ai max)(?: ai)?(?: [3579])?(?: pro)?|threadripper(?: pro)?|epyc|xeon(?: gold| silver)?)\\b" +
-  "(?:[ -]*(?![2-5]0[5-9]0\\b|\\d{4} xt)(?:[ew]\\d?-)?\\d{3,5}[a-z]{0,2}(?:3d)?(?: v\\d)?\\b)?|" +
+  "(?:[ -]*(?![2-5]0[5-9]0\\b|\\d{4} xt|\\d+ ?gi?b\\b)(?:[ew]\\d?-)?\\d{3,5}[a-z]{0,2}(?:3d)?(?: v\\d)?\\b)?|" +
   "\\b(?:r[579] )?\\d{4,5}(?:x3d|x|kf|ks|k|f|g|hx|hs|h|u)\\b");
 const DDR = new RegExp(
   `\\b(lp)?ddr ?(\\d)x?(?:-(\\d{4,5})\\b| ?(\\d{4,5})(?= ?m(?:hz|t))| (${RATE})\\b(?! ?xt))?(?: ?(?:mhz|mt\\/?s))?`);
@@ -16,6 +16,10 @@ const everyCard = [...known.cards, ...known.others.cards];
 
 const tokens = (text) => text.toLowerCase().replace(/([a-z])(?=\d)|(\d)(?=[a-z])/g, "$1$2 ").split(/[^a-z0-9.]+/)
   .map((one) => one.replace(/^\.+|\.+$/g, "")).filter((one) => one && !MAKERS.has(one));
+
+// Words of models' names that people write as one, gptoss, and the two that it stands for.
+const pairs = new Map([...known.models, ...known.others.models].flatMap(({ words }) => words.map(tokens)).flatMap((words) =>
+  words.slice(1).map((word, at) => [words[at] + word, [words[at], word]])).filter(([both]) => /^[a-z]{5,}$/.test(both)));
 
 const spaced = (words) => words.join(" ").replace(/(\d) b\b/g, "$1b");
 
@@ -104,7 +108,9 @@ const listed = (sizes) => sizes.map((size) => `${size} GB`);
 
 // What stands between the names: words that are left, and what the others say.
 const listen = (text) => {
-  let rest = ` ${text.toLowerCase()} `.replace(/\b(\d{1,2}) ?[x×*] ?(\d+) ?(?=gi?b?\b)/g, (_, number, each) => `${number * each} `)
+  let rest = ` ${text.toLowerCase()} `
+    .replace(/(\d(?:\.\d+)?) ?tb (?=(?:of )?(?:ram|memory|l?p?ddr))/g, (_, number) => `${number * 1024} gb `)
+    .replace(/\b(\d{1,2}) ?[x×*] ?(\d+) ?(?=gi?b?\b)/g, (_, number, each) => `${number * each} `)
     .replace(/\b([24]0[678]0)s\b/g, "$1 super").replace(/(\d) ?gigs?\b/g, "$1 gb");
   const take = (pattern) => {
     const found = rest.match(pattern);
@@ -114,23 +120,30 @@ const listen = (text) => {
   const mac = take(/\bmac ?books?(?: pro| air)?|\bmac (?:mini|studio|pro)\b|\bimac\b|\bmac\b/);
   const laptop = take(/laptop|notebook|\bmobile\b/) && !mac;
   const ddr = take(DDR);
+  const rate = !ddr && take(new RegExp(`\\b(${RATE}) ?(?:mhz|mt\\/?s)\\b`))?.[1];
+  const channels = take(/\b(\w+)[ -]channels?\b/)?.[1];
   const windows = take(/\bwin(?:dows)?(?: ?1[01])?(?: pro| home)?\b/);
-  const linux = take(/\b(?:linux|ubuntu|debian|fedora|arch|mint)\b(?: ?\d\d\.\d\d)?/);
+  const linux = take(/\b(?:linux|ubuntu|debian|fedora|arch|mint|manjaro|nixos|proxmox|unraid|truenas|wsl2?)\b(?: ?\d\d\.\d\d)?/);
   const cpu = take(CPU)?.[0].trim() ?? "";
-  const quant = take(/\b(?:i?q\d(?:_[a-z0-9]+)+|mxfp4|bf16|f16|fp8)\b/)?.[0];
+  const quant = take(/\b(?:(?:ud-)?i?q\d(?:_[a-z0-9]+)*|mxfp4|bf16|f16|fp8)\b/)?.[0];
   const vram = take(/\b(\d+) ?g(?:i?b)? (?:of )?vram\b|\bvram:? ?(\d+) ?g(?:i?b)?\b/);
-  const sata = take(/\bsata\b/);
+  const sata = take(/\bsata\b(?! ?hdd)/);
   const generation = take(/\b(?:pcie|gen) ?([345])(?:\.0)?(?: ?x4)?\b/);
+  const context = take(/\b(\d+)( ?k)? (?:tokens? of )?(?:context|ctx)\b|\b(?:context|ctx)(?: of| size|:|=)? ?(\d+)( ?k)?\b/);
   for (const ignored of [/\bcl ?\d\d\b/, /\b\d(?:\.\d+)? ?ghz\b/, /\b\d+[ -]cores?(?: [cg]pu)?\b/, /\bdual[ -]channel\b/,
-    /\bmac ?os\b/, /\b\d+(?:\.\d+)? ?tb\b/, /\b\d+ ?gb (?=(?:m\.2 )?(?:nvme|ssd))/]) take(ignored);
+    /\bmac ?os\b/, /\b\d+(?:\.\d+)? ?tb\b/, /\b(?:1[2-9]|[2-9]\d|\d{3})\d ?gb +(?=(?:m\.2 )?(?:nvme|ssd|hdd|hard))/]) take(ignored);
+  const disk = take(/\b(?:sata )?(?:hdd|hard[ -]?(?:disk|drive))\b/) && !sata && !generation && !/\b(?:ssd|nvme)\b/.test(rest);
   return {
     mac, laptop, quant,
-    ddr: ddr && { text: ddr[0].trim(), label: ddr[1] ? "" : `DDR${ddr[2]}`, rate: ddr[3] ?? ddr[4] ?? ddr[5] },
+    ddr: ddr ? { text: ddr[0].trim(), label: ddr[1] ? "" : `DDR${ddr[2]}`, rate: ddr[3] ?? ddr[4] ?? ddr[5] }
+      : rate && { label: rate < 4800 ? "DDR4" : "DDR5", rate },
+    channels: OFTEN[channels] ?? (Number(channels) || 2),
+    context: context && (context[1] ?? context[3]) * (context[2] ?? context[4] ? 1024 : 1),
     os: windows ? "windows" : linux ? "linux" : "",
     cpu: /\d{3}/.test(cpu) ? cpu : "",
     vram: vram && Number(vram[1] ?? vram[2]),
-    drive: sata ? "sata-ssd" : generation ? `nvme-gen${generation[1]}` : "",
-    words: tokens(rest),
+    drive: disk ? "hdd" : sata ? "sata-ssd" : generation ? `nvme-gen${generation[1]}` : null,
+    words: tokens(rest).flatMap((word) => pairs.get(word) ?? word),
   };
 };
 
@@ -142,7 +155,7 @@ const takeModel = (said, meant) => {
   else if (held) meant.chosen.model = key;
   else meant.strange.push(key ?? whichOf(model));
   if (model && held && model.said !== spaced(tokens(key))) meant.taken = `“${model.said}” is taken as ${key}.`;
-  const other = said.quant && said.quant !== held?.file ? said.quant : "";
+  const other = said.quant && ![said.quant, `${said.quant}_k_m`].includes(held?.file) ? said.quant : "";
   if (other) meant.strange.push(other);
   meant.wanted.model = `${model ? key ?? "MODEL" : held.key}${other && `:${other}`}`;
   return model;
@@ -191,15 +204,36 @@ const takeMemory = (sizes, said, meant) => {
   if (type) chosen.ram = type.key;
   else if (said.ddr) strange.push(said.ddr.text);
   else kept.push(known.ram.find(({ key }) => key === chosen.ram).label);
-  if (type && said.ddr.rate && !type.key.includes(`-${said.ddr.rate}x`)) {
-    wanted.ram = `${type.label.toLowerCase()}-${said.ddr.rate}x2`;
-    beside.push(`${type.label}-${said.ddr.rate}`);
-  }
+  const [held] = known.ram.filter(({ key }) => key === chosen.ram);
+  const rate = (type && said.ddr.rate) ?? held.key.match(/-(\d+)x/)[1];
+  if (said.channels !== 2) strange.push(`RAM in ${said.channels} channel${said.channels > 1 ? "s" : ""}`);
+  else if (!held.key.includes(`-${rate}x`)) beside.push(`${held.label}-${rate}`);
+  wanted.ram = `${held.label.toLowerCase()}-${rate}x${said.channels}`;
   const [gib, ...others] = sizes;
   if (gib === undefined) kept.push(`${chosen.gib} GB of RAM`);
   else if (known.gib.includes(gib)) chosen.gib = String(gib);
   else strange.push(`${(wanted.gib = gib)} GB of RAM`);
   strange.push(...listed(others));
+};
+
+// The drive and the context: options of the form, or what the command alone knows.
+const takeOptions = ({ drive, context }, { chosen, wanted, strange }) => {
+  const options = { drive, context: context && (context === 4096 ? "" : `--context ${context}`) };
+    for (const [name, value] of Object.entries(options)) {
+    if (value === null) continue;
+    if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
+    else strange.push(name === "drive" ? "a hard disk" : NOT_HELD.context(context.toLocaleString("en")));
+    wanted[name] = value;
+  }
+};
+
+// A computer of which nothing is known: its words, unless they may be the model's.
+const takeUnknown = (words, model, sizes, { ddr }, { wanted }) => {
+  const isSaid = (word) => !SAID.has(word);
+  const named = words.slice(words.findIndex(isSaid), words.findLastIndex(isSaid) + 1).join(" ");
+  const type = known.ram.find(({ label }) => label === ddr?.label);
+  wanted.on = [model ? named : "CARD", type?.key, sizes[0] && `${sizes[0]}GiB`].filter(Boolean).join(" + ");
+  wanted.alone = true;
 };
 
 const takeCpu = ({ cpu, ddr, os }, { chosen, wanted, strange, beside }) => {
@@ -217,33 +251,41 @@ const understand = (text, before) => {
   const { chosen, wanted, strange, kept, beside } = meant;
   const said = listen(text);
   const { words, mac, laptop } = said;
-  if (said.drive) chosen.drive = said.drive;
   const model = takeModel(said, meant);
   const cards = takeCards(words);
   const found = cards.length ? null : find(words, [...known.whole, ...known.others.chips]);
   const variant = found ? tailAt(words, found.at) : "";
   const sizes = takeSizes(words);
+  const left = spaced(words.filter((word) => !SAID.has(word)));
+  const isStrange = /[a-z]{2}/.test(left);
+  if (!model && isStrange) {
+    kept.pop();
+    wanted.model = "MODEL";
+  }
   let chip = found?.option;
   if (!chip && !cards.length && mac) {
     const macs = known.whole.filter((one) => one.mac && one.gib === sizes[0]);
     if (macs.length === 1) [chip] = macs;
-  } else if (!chip && !cards.length) {
-    kept.push(nameOf({ label: labelOf(before) }));
-    chip = known.whole.find((one) => one.key === before.on);
   }
-  if (chip || (mac && !cards.length)) takeWhole(chip, variant, sizes, said, meant);
+  takeOptions(said, meant);
+  if (isStrange && !found && !cards.length && !mac && !laptop && !said.cpu) takeUnknown(words, model, sizes, said, meant);
   else {
-    placeCards(cards, sizes, said, meant);
-    takeMemory(sizes, said, meant);
-    takeCpu(said, meant);
-    if (laptop && !cards.length) {
-      strange.push("a laptop without its graphics card");
-      wanted.on = "CARD";
+    if (!chip && !cards.length && !mac) {
+      kept.push(nameOf({ label: labelOf(before) }));
+      chip = known.whole.find((one) => one.key === before.on);
+    }
+    if (chip || (mac && !cards.length)) takeWhole(chip, variant, sizes, said, meant);
+    else {
+      placeCards(cards, sizes, said, meant);
+      takeMemory(sizes, said, meant);
+      takeCpu(said, meant);
+      if (laptop && !cards.length) {
+        strange.push("a laptop without its graphics card");
+        wanted.on = "CARD";
+      }
     }
   }
   if (wanted.os) beside.push(wanted.os === "linux" ? "Linux" : "Windows");
-  const left = words.filter((word) => !SAID.has(word)).join(" ");
   if (left) strange.push(`“${left}”`);
-  if (!model && /[a-z]/.test(left)) wanted.model = "MODEL";
   return { ...meant, wanted: { ...chosen, ...wanted } };
 };
