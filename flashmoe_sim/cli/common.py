@@ -171,8 +171,9 @@ def print_sections(sections: Iterable[Section]) -> None:
             click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
             if isinstance(part, Command):
-                lines = [line for whole in part.line.splitlines() for line in _to_paste(whole)]
-                echo("\n".join([f"{part.label or '    '}{lines[0]}", *(f"    {line}" for line in lines[1:])]))
+                first, *others = part.line.splitlines()
+                lines = [f"{part.label or '    '}{first}", *(f"    {line}" for line in others)]
+                echo("\n".join(lines if part.whole else [piece for line in lines for piece in _to_paste(line)]))
             elif isinstance(part, Verbatim):
                 echo(part.text.removesuffix("\n"))
             elif isinstance(part, Table):
@@ -185,7 +186,7 @@ def print_sections(sections: Iterable[Section]) -> None:
 
 
 def _to_paste(command: str) -> Iterator[str]:
-    """A command line, on a terminal too narrow for it in lines that end in a backslash, cut before its options.
+    """A command line with its label; on a narrow terminal in lines that end in a backslash, cut before options.
 
     Anything but a terminal gets it whole, and so does Windows, whose shells know no such lines.
     """
@@ -193,11 +194,11 @@ def _to_paste(command: str) -> Iterator[str]:
     if not sys.stdout.isatty() or os.name == "nt" or "".join(pieces) != command:
         yield command
         return
-    room, line = shutil.get_terminal_size().columns - len("    "), ""
+    room, line = shutil.get_terminal_size().columns, ""
     for piece in pieces:
         if line and len(line) + len(piece) + len(" \\") > room:
             yield f"{line.rstrip()} \\"
-            line = "    "
+            line = "        "
         line += piece
     yield line
 

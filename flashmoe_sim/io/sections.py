@@ -20,10 +20,14 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Command:
-    """One or several lines to paste into a shell. label: what stands before them on a terminal."""
+    """One or several lines to paste into a shell. label: what stands before them on a terminal.
+
+    whole: no terminal is too narrow for them, as in PowerShell, where a backslash continues no line.
+    """
 
     line: str
     label: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def sockets(found: Recommendation) -> list[Part]:
     start = f"{how}{node}, whose RAM has room. With memory interleaved over both, it would have {speed(other)}"
     if other.tok_s <= best.tok_s:
         return [f"{start}: the second one adds room for larger models."]
-    return [f"{start}. Try that too:", Command(other.launch.line)]
+    return [f"{start}. Try that too:", other.launch.command()]
 
 
 def objective_s(found: Recommendation) -> float:
@@ -132,7 +132,7 @@ def _run(found: Recommendation) -> Section:
     taken = filter(None, (basis(found.case.machine), uncounted(found.case.machine)))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
-    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *where_from(found, best)]
+    parts: list[Part] = [Verdict(first), *measured, best.launch.command(), *where_from(found, best)]
     parts += [*words, *much]
     parts += [*sockets(found), *taken]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
@@ -152,7 +152,7 @@ def _run(found: Recommendation) -> Section:
     if found.main_line is not None and (plain := found.main_line.best).launch is not None:
         parts += [
             f"What anybody can install, {plain.system.title} ({plain.system.spec}), gives {speed(plain)}:",
-            Command(plain.launch.line),
+            plain.launch.command(),
             *where_from(found, plain),
         ]
     if found.faster:
@@ -213,7 +213,7 @@ def _smaller(found: Recommendation) -> list[Part]:
         f"A smaller file of {size_gb:,.1f} GB, --model {less.change},{found_where} changes the text and runs "
         f"{less.times:.1f} times as fast, with {less.after.system.title}: {speed(less.after)}:"
     )
-    return [sentence, Command(less.after.launch.line), *where_from(found, less.after), *_new_words(found, less.after)]
+    return [sentence, less.after.launch.command(), *where_from(found, less.after), *_new_words(found, less.after)]
 
 
 def _larger(found: Recommendation) -> str:
@@ -271,7 +271,7 @@ def _kv_types(found: Recommendation) -> list[Part]:
     setting = "" if best.system == found.best.best.system else f", with {best.system.spec}"
     doubt = "" if best.system.uses_gpu else ", which no published speed on a CPU shows"
     sentence = f"--kv-type {better.kv_type} would be {speed(best)}{setting}{doubt}{beside}; {change}."
-    parts: list[Part] = [f"{sentence} It takes {memory(best)}:", Command(best.launch.line)]
+    parts: list[Part] = [f"{sentence} It takes {memory(best)}:", best.launch.command()]
     return parts
 
 
@@ -330,7 +330,7 @@ def _reads_itself(found: Recommendation) -> list[Part]:
         f"Most of a token waits for pages of mapped files. {system.title}{where} reads experts into its own cache, and "
         f"is faster in {found.wins(one):.0%} of draws; that rests on {found.proof_of(one).sentence}:"
     )
-    return [sentence, Command(launch.line), *below, *_new_words(found, one.best)]
+    return [sentence, launch.command(), *below, *_new_words(found, one.best)]
 
 
 def _get(found: Recommendation) -> Section:

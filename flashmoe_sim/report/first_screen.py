@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
@@ -57,7 +58,7 @@ def sections(found: Recommendation) -> list[Section]:
         parts.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
     if prompt := prompt_in_words(found):
         parts.append(prompt)
-    parts += [Verbatim(f"\n{_strip(found, plain)}\n"), _command("Run", best.launch.line)]
+    parts += [Verbatim(f"\n{_strip(found, plain)}\n"), best.launch.command(_label("Run"))]
     before = ""
     for label, text in _rows(found):
         parts.append(_item("" if label == before else label, text))
@@ -136,11 +137,11 @@ def _brief(one: Compared) -> str:
 
 
 def _item(label: str, text: str) -> Item:
-    return Item(f"{label:<{INDENT}}{text}", INDENT)
+    return Item(f"{_label(label)}{text}", INDENT)
 
 
-def _command(label: str, line: str) -> Command:
-    return Command(line, f"{label:<{INDENT}}")
+def _label(text: str) -> str:
+    return f"{text:<{INDENT}}"
 
 
 def short_name(one: Compared) -> str:
@@ -214,7 +215,7 @@ def _rows(found: Recommendation) -> Iterator[Row]:
 def _sockets(found: Recommendation) -> Iterator[Part]:
     for part in advice.sockets(found):
         if isinstance(part, Command):
-            yield _command("Or", part.line)
+            yield replace(part, label=_label("Or"))
         else:
             yield _item("NUMA", str(part).removeprefix("Sockets: "))
 
@@ -338,7 +339,7 @@ def _another(one: Compared, how: str) -> Iterator[Part]:
     launch, facts = one.launch, one.system.facts
     if launch is not None:
         yield _item("Or", f"{one.system.title}, {how}:")
-        yield _command("", launch.line)
+        yield launch.command(_label(""))
         if facts is not None and facts.get is not None:
             yield _item("", f"from {facts.get.address}")
 
@@ -353,7 +354,7 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     if other is not None and other.best.launch is not None:
         yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}")
     elif plain is not None and plain.launch is not None:
-        yield _command("Or", plain.launch.line)
+        yield plain.launch.command(_label("Or"))
     if less is not None and less.after.launch is not None:
         size_gb = file_bytes(named_model(less.change)) / 1e9
         yield _item("Or", f"{less.change}, of {size_gb:,.1f} GB, which changes the text: {_brief(less.after)}")

@@ -20,6 +20,7 @@ from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import CACHE_TYPES, DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
+from flashmoe_sim.io.sections import Command
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.estimates import estimate
@@ -228,6 +229,10 @@ class Launch:
             return f". {shlex.quote(self.sourced)} && {replace(self, sourced='').line}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*variables, shlex.join([*self.words, *self.first_start])])
+
+    def command(self, label: str = "") -> Command:
+        """The line to paste."""
+        return Command(self.line, label, whole=self.powershell)
 
     def _in_powershell(self) -> str:
         program, *words = (_powershell_word(word) for word in (*self.words, *self.first_start))

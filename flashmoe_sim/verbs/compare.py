@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.sections import (
     WAITS,
     Column,
-    Command,
     Item,
     Part,
     Section,
@@ -217,7 +216,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         for row in found.rows:
             if row.launch is not None:
                 name = row.system.labelled(found.case.machine)
-                lines += [name, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
+                lines += [name, row.launch.command(), *(_engine(row, found) if self.full else ())]
         cannot = [Item(f"  {row.system.spec}: {row.why_not}", 4) for row in found.rows if row.tok_s is None]
         made = [Section("", tuple(parts)), Section("", tuple(lines))]
         return [*made, Section("", ("cannot run here:", *cannot))] if cannot else made

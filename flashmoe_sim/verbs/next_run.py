@@ -102,7 +102,13 @@ class NextRun(MemoryOptions, Verb["Next"]):
             both = f"{choice.system.name} and {rival.system.name}"
             caption += f"; decides: how much of the doubt between {both} goes"
         parts += [*(() if learnt is None else learnt.notes), table(columns, found.runs, caption=caption)]
-        named = [(run.setting.system.labelled(found.case.machine), Command(run.line)) for run in found.runs[:MOST]]
+        named = [
+            (
+                run.setting.system.labelled(found.case.machine),
+                Command(run.line, whole=found.case.machine.os == "windows"),
+            )
+            for run in found.runs[:MOST]
+        ]
         commands = [Section("", parts) for parts in named]
         return [Section("", tuple(parts)), *commands]
 

@@ -391,7 +391,7 @@ def _answer(found: Tuned) -> list[Section]:
     known = Command(shlex.join(["sim", "recommend", session.grid.case.gguf, "--machine", str(learnt)]))
     return [
         Section("", tuple(parts)),
-        Section("", (Command(found.launch.line),)),
+        Section("", (found.launch.command(),)),
         *([Section("", ("Later answers for this machine are sharper with", known))] if learnt.is_file() else []),
     ]
 

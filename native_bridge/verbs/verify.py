@@ -179,7 +179,7 @@ def sections(verified: Verified) -> list[Section]:
     found: list[Section] = [runs_table(Tuned(session, "")), Section("", (verified.in_short(),))]
     fastest = session.search.best
     if fastest is not None and fastest != verified.place:
-        found.append(Section("", ("The line of the fastest:", Command(session.launch(fastest).line))))
+        found.append(Section("", ("The line of the fastest:", session.launch(fastest).command())))
     if options := verified.measured_options:
         command: Sequence[Part] = (Command(" ".join(f"--measured {value}" for value in options)),)
         found.append(Section("", ("Later predictions for this machine and model are sharper with", *command)))

@@ -54,6 +54,7 @@ def test_a_line_to_paste_and_where_its_program_comes_from(name: str, monkeypatch
     at = next(number for number, part in enumerate(parts) if isinstance(part, Command))
     line, below = parts[at].line, [part for part in parts[at + 1 :] if isinstance(part, str)]
     assert f"-hf {ASKED} " in line
+    assert parts[at].whole == (here.machine.os == "windows")
     if here.machine.os == "windows":
         assert POWERSHELL.fullmatch(line)
     else:

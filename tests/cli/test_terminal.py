@@ -110,24 +110,29 @@ def test_printable() -> None:
 LONG = "llama-server -m 'MY MODEL -ngl.gguf' -c 4096 --n-cpu-moe 32 -fa on -p \"it's --here\""
 
 
+@pytest.mark.parametrize("label", ["    ", "Run    "])
 @pytest.mark.parametrize("command", [LONG, "a 'quote that does not end -b -c -d -e -f -g -h -i -j -k -l -m"])
 def test_a_long_command_can_be_pasted_from_a_narrow_terminal(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, label: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    sections = [Section("", (Command(command),))]
+    sections = [Section("", (Command(command, label),))]
     print_sections(sections)
-    assert capsys.readouterr().out == f"    {command}\n", "a script gets it whole"
+    assert capsys.readouterr().out == f"{label}{command}\n", "a script gets it whole"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_sections([Section("", (Command(command, label, whole=True),))])
+    assert capsys.readouterr().out == f"{label}{command}\n", "PowerShell continues no line at a backslash"
     print_sections(sections)
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(label)
+    lines[0] = lines[0].removeprefix(label)
     if command == LONG:
-        assert max(map(len, lines)) <= 40
+        assert max(map(len, [f"{label}{lines[0]}", *lines[1:]])) <= 40
         script = "\n".join(["set -- \\", *lines, 'printf "%s\\n" "$@"'])
         pasted = subprocess.run(["sh", "-c", script], check=True, capture_output=True)
         assert pasted.stdout.decode().splitlines() == shlex.split(command)
     else:
-        assert lines == [f"    {command}"]
+        assert lines == [command]
 
 
 def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
