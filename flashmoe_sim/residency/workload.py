@@ -224,6 +224,13 @@ def _here() -> list[str]:
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """The geometry of a trace: from the given model, else the catalogue's, else the run's; None without any."""
+    several = str(trace).split(",")
+    if (
+        len(several) > 1
+        and not os.path.lexists(trace)
+        and all(one in catalog() or os.path.isfile(one) for one in several)
+    ):
+        raise Unusable(f"{trace}: several traces in one word; give them with spaces between: {' '.join(several)}")
     if names_model(trace):
         raise Unusable(f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it")
     _, bundled = find_trace(trace)

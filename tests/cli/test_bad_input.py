@@ -104,6 +104,7 @@ replay folder --bank 4 | sim: folder | is a directory | give a trace file inside
 replay missing --bank 4 | sim: missing | no such file, nor a bundled trace | python-256
 replay goood --bank 4 | sim: goood | no such file, nor a bundled trace; did you mean 'good'?
 replay qwen3.5-35b-a3b:q4_k_m --bank 4 | sim: qwen3.5-35b-a3b:q4_k_m | is a model, not a trace; give --model
+sweep good,python-256 --bank 4 | sim: good,python-256 | several traces in one word | : good python-256
 replay missing/trace.jsonl --bank 4 | sim: missing/trace.jsonl | no such file
 replay good/trace.jsonl --bank 4 | sim: good/trace.jsonl | Not a directory
 replay {long} --bank 4 | sim: {long} | no such file, nor a bundled trace
