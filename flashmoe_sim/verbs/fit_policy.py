@@ -161,10 +161,11 @@ def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> 
         columns.append(("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])))
     on = "the other traces" if rows[0]["fitted_on"] != ITS_FIRST_HALF else "the trace's first half, judged on the rest"
     ahead = sum(row["gain"] > 1 if timed else row["more_hits"] > 0 for row in rows)
-    gain = f"; gain: how many times as fast as {default}, above 1" if timed else ","
+    gain = f"; gain: how many times as fast as {default}" if timed else ""
     caption = (
         f"contract {question.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate "
-        f"above {default}{gain} {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
+        f"above {default}{gain}; {'faster' if timed else 'more hits'} in {ahead} of {len(rows)} rows; "
+        "hindsight: the best on the very text it is judged on"
     )
     title = f"{default}: {'; '.join(question.varied)}"
     return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "its tok/s", "hindsight"))
