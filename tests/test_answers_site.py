@@ -322,7 +322,21 @@ def test_a_link_from_another_day_is_answered_with_a_sentence(site: Path, browser
     assert _asks(browser, "gpt-9", "rtx-9090 + ddr4-3200x2 + 64GiB")
     assert not _is_shown(browser)
     show(browser, address(site, model='x"; rm -rf "$HOME'))
-    assert _asks(browser, "gpt-oss-120b", "rtx-3060")
+    assert _asks(browser, "MODEL", "rtx-3060")
+    show(browser, address(site, model="gpt-oss-20b", gib="48"))
+    assert "does not hold 48 GB of RAM." in (text(browser, "#note") or "")
+    assert _asks(browser, "gpt-oss-20b", "rtx-3060 + ddr4-3200x2 + 48GiB")
+    show(browser, address(site, model="gpt-oss-20b", gib=""))
+    assert browser.run("return document.getElementById('note').hidden")
+
+
+@needs_browser
+@pytest.mark.parametrize("on", ["rtx-4090", "m4-max-128"])
+@pytest.mark.parametrize("link", ["quant=q8_0", "rtx-3060/gpt-oss-120b"])
+def test_what_a_link_says_in_vain_is_told(site: Path, browser: Browser, link: str, on: str) -> None:
+    show(browser, f"{address(site, on=on)}&{link}")
+    assert f"knows no “{link}” of the link" in (text(browser, "#note p") or "")
+    assert _is_shown(browser)
 
 
 @needs_browser

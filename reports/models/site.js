@@ -213,14 +213,17 @@ const read = () => {
   const chosen = { ...first };
   const strange = [];
   const wanted = {};
+  const unknown = [];
   for (const [name, value] of given) {
-    if (!fields.includes(name)) continue;
-    if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
-    else {
-      strange.push(value.slice(0, 60));
-      if (/^[a-z0-9][\w.:+ -]{0,59}$/i.test(value)) wanted[name] = value;
+    if (!fields.includes(name)) {
+      if (name !== "typed") unknown.push(`“${(value ? `${name}=${value}` : name).slice(0, 60)}”`);
+    } else if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
+    else if (value) {
+      strange.push(name === "gib" ? `${value.slice(0, 60)} GB of RAM` : value.slice(0, 60));
+      wanted[name] = /^[a-z0-9][\w.:+ -]{0,59}$/i.test(value) ? value : { model: "MODEL", on: "CARD" }[name] ?? first[name];
     }
   }
+  const without = unknown.length ? { remark: `This page knows no ${unknown.join(", ")} of the link, and answers without.` } : {};
   const typed = given.get("typed");
   const said = heard;
   heard = null;
@@ -230,7 +233,7 @@ const read = () => {
     if (meant.strange.length) return show(chosen, { ...meant, remark: unsaid(meant.kept) });
   }
   if (strange.length) return show(chosen, { strange, wanted: { ...chosen, alone: isWhole({ ...chosen, ...wanted }), ...wanted } });
-  if (!isWhole(chosen)) return show(chosen, said ?? {});
+  if (!isWhole(chosen)) return show(chosen, said ?? without);
   const size = known.whole.find((one) => one.key === chosen.on).gib;
   const unused = [
     given.has("gib") && chosen.gib !== String(size) ? `${chosen.gib} GB of RAM` : "",
@@ -238,7 +241,7 @@ const read = () => {
   ].filter(Boolean);
   for (const name of ["gib", "ram"]) chosen[name] = form[name].value; // for when a card is chosen again
   return show(chosen, unused.length
-    ? { remark: `${labelOf(chosen)}, has its own memory, and no other: ${unused.join(", ")} of the link does not count.` } : said ?? {});
+    ? { remark: `${labelOf(chosen)}, has its own memory, and no other: ${unused.join(", ")} of the link does not count.` } : said ?? without);
 };
 
 Object.entries(first).forEach(([name, value]) => { form[name].value = value; });
