@@ -37,7 +37,9 @@ class Server(ThreadingHTTPServer):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the site; every link between pages, and to a file outside of docs/, leads somewhere."""
     folder = str(tmp_path_factory.mktemp("site"))
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=folder, strict=True))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOMEPAGE", "../index.html")
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=folder, strict=True))
     with Server(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -80,3 +82,15 @@ def test_pages_follow_the_dark_and_fit_the_screen(site: str, browser: Browser, p
     )
     assert (ink + 0.05) / (paper + 0.05) >= 7
     assert browser.run("return document.documentElement.scrollWidth") == width
+
+
+@needs_browser
+@pytest.mark.parametrize("page", PAGES)
+def test_the_name_of_the_project_leads_to_the_page_that_answers(site: str, browser: Browser, page: str) -> None:
+    browser.driver.get(site + page)
+    levels = "../" * (page.count("/") + 1)
+    for place in (".md-logo", ".md-nav--primary .md-nav__title a"):
+        assert (
+            browser.run("return document.querySelector(arguments[0]).getAttribute('href')", place)
+            == f"{levels}index.html"
+        )
