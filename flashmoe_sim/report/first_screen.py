@@ -288,7 +288,8 @@ def _near(found: Recommendation) -> str:
     named_before = [short_name(one) for one in (found.best.best, found.plain) if one is not None]
     near, with_lines = list[str](), (found.main_line, found.reads_itself, found.likely_faster)
     for one in [each.best for each in found.rivals if each not in with_lines][:NEAR]:
-        near.append(f"{one.system.title if short_name(one) in named_before else short_name(one)} {_brief(one)}")
+        name = one.system.title if short_name(one) in named_before else short_name(one)
+        near.append(f"{name} {_brief(one)}{', which may not fit' if one.tight else ''}")
         named_before.append(short_name(one))
     return "; ".join(near)
 

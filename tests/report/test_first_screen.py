@@ -73,6 +73,14 @@ def test_why_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
         assert title not in first
 
 
+def test_a_near_one_that_may_not_fit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "gpt-oss-20b", "--machine", "rtx-3060", "--system", "placed,all-gpu"]
+    free = {row["system"]: row["gpu_free_bytes"] for row in document(capsys, *asked)["systems"]}
+    assert free["all-gpu"] < 0 < free["placed"]
+    near = " ".join(shown(capsys, *asked).split()).partition(" Near ")[2].partition(" Doubt ")[0]
+    assert re.fullmatch(r"llama.cpp, all on the GPU \d+ \(\d+ to \d+\), which may not fit", near)
+
+
 def test_what_is_asked_for_stands_below(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, "recommend", "gpt-oss-120b", "--machine", ASKED["a PC"][1], "--system", "placed", "--buy")
     assert "What to buy" in out
