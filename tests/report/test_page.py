@@ -58,6 +58,12 @@ def ledger_rows(results: Path) -> list[dict[str, Any]]:
         return ledger.rows()
 
 
+def test_addresses_in_sentences_are_links() -> None:
+    page = html("T", [Section("A", ("Its address: https://example.org/a_b", "not <https://example.org/c>"))])
+    assert '<a href="https://example.org/a_b" rel="noopener noreferrer">https://example.org/a_b</a>' in page
+    assert "&lt;<a" in page
+
+
 @needs_browser
 def test_figures_are_drawn_without_network_and_complaints(browser: Browser, page: Path) -> None:
     browser.requested()
