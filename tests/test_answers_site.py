@@ -489,3 +489,13 @@ def test_both_tables_lead_to_their_answers(site: Path, browser: Browser, table: 
     browser.run("arguments[0].click()", link)
     browser.wait(f"return {SHOWN} === location.hash")
     assert name.split()[-1] in (text(browser, ".card .title") or "")
+
+
+@needs_browser
+def test_a_model_that_no_card_runs_has_a_sentence(table: pl.DataFrame, tmp_path: Path, browser: Browser) -> None:
+    build(tmp_path, table.filter(pl.col("model").is_in(["gpt-oss-120b", "kimi-k2"])))
+    show(browser, address(tmp_path / "index.html", model="kimi-k2"))
+    assert (text(browser, "#with-what") or "").startswith("kimi-k2 is too large for all of them, with 64 GB of DDR4")
+    assert browser.run("return document.getElementById('cards').offsetHeight") == 0
+    show(browser, address(tmp_path / "index.html", model="gpt-oss-120b"))
+    assert browser.run("return document.getElementById('cards').offsetHeight") > 0

@@ -145,11 +145,15 @@ const showTables = async (chosen, isLatest) => {
   });
   const own = [...known.cards, ...known.whole].find(({ key }) => (key || "none") === chosen.on).label;
   const fast = machines.filter(({ speed }) => speed.length);
-  fill(document.getElementById("cards"), fast, own);
+  const cards = document.getElementById("cards");
+  fill(cards, fast, own);
+  cards.hidden = !fast.length;
   const type = known.ram.find((one) => one.key === ram.ram).label;
   const files = new Set(fast.map(({ speed }) => speed[6])).size > 1
     ? ". Files differ: a smaller one is taken where the usual one does not run, and may be faster there" : "";
-  document.getElementById("with-what").textContent = `${chosen.model}; cards with ${ram.gib} GB of ${type}${files}`;
+  document.getElementById("with-what").textContent = fast.length
+    ? `${chosen.model}; cards with ${ram.gib} GB of ${type}${files}`
+    : `${chosen.model} is too large for all of them, with ${ram.gib} GB of ${type}, or gives less than a token a second.`;
   tables.hidden = false;
 };
 
