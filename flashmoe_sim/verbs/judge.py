@@ -139,9 +139,10 @@ def _values(task: Task, values: list[AheadValue]) -> Table:
     title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}{on}"
     caption = (
         "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
-        "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
-        "knows the future"
+        "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched"
     )
+    if any(one.hindsight for one in values):
+        caption += "; *: knows the future"
     if waits:
         caption += "; waits in layers: where most calls that use what was read ahead wait for it"
     dispensable = (

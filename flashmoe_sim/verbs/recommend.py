@@ -492,6 +492,8 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
     yield Section(f"Runs well on {title}: likely {at_least} or more", (first,))
     if all_groups and slow:
         yield Section(f"Runs, but perhaps below {at_least}", (shown(slow),))
+    is_starred = any(_reads(one) for one in (*well, *(slow if all_groups else ())))
+    stars = " *: some experts are read from the SSD for most tokens." if is_starred else ""
     left = f"Does not run, or below a token a second: {len(no)} of {len(found.models)} models."
     if not all_groups:
         left = f"Slower, or does not run: {len(slow) + len(no)} of {len(found.models)} models."
@@ -501,7 +503,7 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
             left,
             "The models with the most weights come first. GB: of the file, the largest usual one that likely reaches "
             f"{at_least} (in two of three draws), else the smallest. likely: nine of ten measured speeds should lie "
-            "there. *: some experts are read from the SSD for most tokens.",
+            f"there.{stars}",
             *taken,
             "`sim recommend MODEL` with this machine has the command line, and also tries forks.",
         ),

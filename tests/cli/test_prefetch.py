@@ -47,6 +47,8 @@ def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.Captur
     assert lines[0] == "python-256: lru, bank 16 (slots of each layer), contract protected"
     assert "How right must a predictor be?" in lines
     assert any(line.endswith("never") for line in lines)
+    assert "*: knows the future" in " ".join(lines)
+    assert "*:" not in printed_by(capsys, "prefetch", "judge", "python-256", "--bank", "16", "--prefetch", "temporal")
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,17 @@ def test_a_speed_that_is_asked_for_leaves_out_slower_models(
     assert "None; the fastest is olmoe-1b-7b:q2_k, " in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_star_is_explained_where_one_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_small(monkeypatch, "olmoe-1b-7b", "gpt-oss-120b")
+    for options, is_starred in ([], True), (["--at-least", "90"], False):
+        assert main(["recommend", "--machine", "rtx-3060 + 16GiB", *options]) == 0
+        printed = capsys.readouterr().out
+        assert ("gpt-oss-120b:mxfp4*" in printed) == is_starred
+        assert ("*: some experts are read" in " ".join(printed.split())) == is_starred
+
+
 def test_a_context_in_thousands(capsys: pytest.CaptureFixture[str]) -> None:
     """As engines' pages write it; a depth too."""
     asked = ("recommend", "gpt-oss-20b", "--machine", "m2-16", "--system", "cpu", "--context")
