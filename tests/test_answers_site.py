@@ -162,7 +162,14 @@ UNDERSTOOD = [  # model, card or computer, RAM, its type, and what is said besid
     ("gpt-oss-20b, ryzen ai max+ 395 128gb", "gpt-oss-20b", "strix-halo-128", None, None, ""),
     ("macbook pro m3 pro 36gb gpt-oss-20b", "gpt-oss-20b", "m3-pro-36", None, None, ""),
     ("deepseek v3 512gb mac studio", "deepseek-v3", "m3-ultra-512", None, None, ""),
-    ("qwen3.5 35b m4 max 128", "qwen3.5-35b-a3b", "m4-max-128", None, None, "is taken as qwen3.5-35b-a3b"),
+    (
+        "Qwen3.5 35B m4 max 128",
+        "qwen3.5-35b-a3b",
+        "m4-max-128",
+        None,
+        None,
+        "“Qwen3.5 35B” is taken as qwen3.5-35b-a3b",
+    ),
     ("qwen3.6 on rtx 4070 32gb", "qwen3.6-35b-a3b", "rtx-4070", 32, D4, f"qwen3.6-35b-a3b. {KEPT}: DDR4."),
     (
         *("Qwen3-30B-A3B on NVIDIA GeForce RTX 4060 Ti 16GB with 32gb", "qwen3-30b-a3b"),

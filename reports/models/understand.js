@@ -62,6 +62,9 @@ const findModels = (words) => {
   return { keys: otherSize ? [] : [...best.keys], said: spaced(said) };
 };
 
+// Words as they stand in a text, if they stand there together.
+const asTyped = (text, said) => text.match(new RegExp(tokens(said).join("[^a-z0-9]*").replaceAll(".", "\\."), "i"))?.[0] ?? said;
+
 const whichOf = ({ keys, said }) => (keys.length ? `“${said}”, which may be ${keys.slice(0, 4).join(", ")}` : `“${said}”`);
 
 // What stands behind a name and makes it another one.
@@ -134,7 +137,7 @@ const listen = (text) => {
     /\bmac ?os\b/, /\b\d+(?:\.\d+)? ?tb\b/, /\b(?:1[2-9]|[2-9]\d|\d{3})\d ?gb +(?=(?:m\.2 )?(?:nvme|ssd|hdd|hard))/]) take(ignored);
   const disk = take(/\b(?:sata )?(?:hdd|hard[ -]?(?:disk|drive))\b/) && !sata && !generation && !/\b(?:ssd|nvme)\b/.test(rest);
   return {
-    mac, laptop, quant,
+    text, mac, laptop, quant,
     ddr: ddr ? { text: ddr[0].trim(), label: ddr[1] ? "" : `DDR${ddr[2]}`, rate: ddr[3] ?? ddr[4] ?? ddr[5] }
       : rate && { label: rate < 4800 ? "DDR4" : "DDR5", rate },
     channels: OFTEN[channels] ?? (Number(channels) || 2),
@@ -154,7 +157,7 @@ const takeModel = (said, meant) => {
   if (!model) meant.kept.push(held.key);
   else if (held) meant.chosen.model = key;
   else meant.strange.push(key ?? whichOf(model));
-  if (model && held && model.said !== spaced(tokens(key))) meant.taken = `“${model.said}” is taken as ${key}.`;
+  if (model && held && model.said !== spaced(tokens(key))) meant.taken = `“${asTyped(said.text, model.said)}” is taken as ${key}.`;
   const other = said.quant && ![said.quant, `${said.quant}_k_m`].includes(held?.file) ? said.quant : "";
   if (other) meant.strange.push(other);
   meant.wanted.model = `${model ? key ?? "MODEL" : held.key}${other && `:${other}`}`;
