@@ -25,6 +25,7 @@ HEIGHT = 300
 LEAST_HEIGHT = 120
 WIDTH = 640
 NARROW = 480  # below this width, panels and legend entries are stacked
+AXIS = 56  # pixels left of the axes, where the title of one panel begins
 PHONE = 320  # the width that a title must fit if the real one is unknown
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 DASHES: tuple[list[int], ...] = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 4], [6, 2, 2, 2, 2, 2])
@@ -119,7 +120,8 @@ def styled(
             shown.height = height
         shown.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
     pixels = PHONE if width == "container" else width
-    letters = pixels * FONT_SIZE / font_size
+    is_narrow = width != "container" and width < NARROW and not isinstance(shown, altair.ConcatChart)
+    letters = (pixels - AXIS if is_narrow else pixels) * FONT_SIZE / font_size
     shown.title = altair.Undefined
     if title:
         texts = chart.title

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
 
 from flashmoe_sim.ceilings.bottleneck import Floor
 from flashmoe_sim.ceilings.speed import Ceiling, SpeedCeilings
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict
 from flashmoe_sim.io.errors import Conflict
-from flashmoe_sim.report.figures import hit_curves, speeds, styled
+from flashmoe_sim.report.figures import hit_curves, save, speeds, styled
 from flashmoe_sim.report.figures.style import labels, spread
 from tests.report.figures.made import results, row, rows_of, svg, timed
 
@@ -63,6 +64,14 @@ def test_a_narrow_figure_of_lines_is_lower(width: int, height: int) -> None:
     chart = hit_curves(results(row(16), row(32)))
     assert styled(chart, width=width).height == height
     assert styled(chart, width=width, height=200).height == 200
+
+
+@pytest.mark.parametrize("width", [238, 320, 400])
+def test_the_title_of_a_narrow_figure_ends_at_its_edge(width: int, tmp_path: Path) -> None:
+    chart = styled(hit_curves(results(row(16), row(32), row(16, "fifo"), row(32, "fifo"))), width=width)
+    save(chart, tmp_path / "a.png")
+    drawn = imread(tmp_path / "a.png")
+    assert (drawn[: len(drawn) // 2, -4:] == 1).all(), "letters at the right edge"
 
 
 def test_a_curve_has_its_own_optimum_and_no_other_line() -> None:
