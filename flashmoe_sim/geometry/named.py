@@ -58,6 +58,7 @@ _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
 _SIZED = frozenset({"micro", "nano", "mini", "tiny", "small", "medium", "large", "lite", "ultra", "super"})
 _NUMBER, _LETTERS = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"[a-z]+")
+PLACEHOLDER = "MODEL"  # in lines to complete, as messages and pages have them
 MOST_NAMED, ALIKE = 4, 0.65  # names in a message; letters that a name shares with a known one
 SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
@@ -329,6 +330,8 @@ def unknown_model(name: str, spec: str = "") -> UnknownName:
     spec: the whole text, of which Ollama's tag may belong to the name.
     """
     listed = "`sim model list` lists all"
+    if spec == PLACEHOLDER:
+        return UnknownName(f"{PLACEHOLDER} stands for a model; give a name ({listed}), a repository or a GGUF file")
     begun = sorted({model for known, model in model_names().items() if name and _begins(known, name)})
     likely = meant(spec.replace(":", "-"))  # Ollama's gpt-oss:20b is gpt-oss-20b
     near = [likely] if likely and _has_numbers(spec, likely) else begun or _alike(name)

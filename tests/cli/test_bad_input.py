@@ -388,6 +388,7 @@ ceilings python-256 --bank 64 --machine vm-2core --dense 1GiB --lookahead -1 | -
 ceilings python-256 --bank 64 --machine vm-2core --dense 1GiB --policy min | undefined under the contract protected
 ceilings gpt-oss-120b --bank 16 --machine '2x m3-max + 8GiB' | sim: '2x m3-max': several machines need the
 model show | Missing argument 'SPEC'
+recommend MODEL --machine rtx-3060 | sim: MODEL stands for a model; give a name | a repository or a GGUF file
 model show nothing | unknown model 'nothing'
 model show kimi-k2:q9 | unknown quantization of kimi-k2 'q9'; give its size, such as kimi-k2@577GB
 model show no/such/file.gguf | no such file
