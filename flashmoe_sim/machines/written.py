@@ -505,6 +505,8 @@ def _read(word: str) -> _Read:
     """One word: an operating system, a part with or without number and size, RAM, or a generation of memory."""
     if not word:
         raise Malformed("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    if word.lower() in ("ram", "memory"):
+        raise Malformed(f"{word} without its size; write it, such as 64GiB")
     if re.match(r"-\d", word):
         raise OutOfRange(f"{shown(word)}: less than nothing; write {word.removeprefix('-')} without the sign")
     word = _with_channels_behind(word)

@@ -306,6 +306,7 @@ LISTS = "`sim machine parts` lists all"
         ("17 x rtx-3090 + 64GiB", "'17 x rtx-3090': 17 cards; give 1 to 16", OutOfRange),
         ("rtx-3090 + 2x threadripper-7995wx + 64GiB", "'2x threadripper-7995wx': AMD Threadripper PRO 7995W", Conflict),
         ("2x abacus + 64GiB", f"unknown part 'abacus'; {LISTS}", UnknownName),
+        ("rtx-3060 + RAM", "RAM without its size; write it, such as 64GiB", Malformed),
         ("rtx-3060 + ", "an empty part; write parts with one + between two, such as rtx-3060 + 64GiB", Malformed),
         ("rtx-3061 + 64GiB", "unknown part 'rtx-3061'; did you mean 'rtx-3060' or 'rtx-3060-laptop' or '", UnknownName),
         ("rtx-3060 + 64", "unknown part '64'; RAM has a unit: write 64GiB", UnknownName),
