@@ -87,6 +87,28 @@ _MORE = {
     "v3-671b": "deepseek-v3",
     "wizardlm-2-8x22b": "mixtral-8x22b",
 }
+# What llama-bench and llama-server print of models: the architecture and the size.
+_PRINTED = {
+    "deepseek2-16b": "deepseek-v2-lite",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek2-671b": "deepseek-v3",
+    "gemma4-26b-a4b": "gemma-4-26b-a4b",
+    "glm-dsa-744b-a40b": "glm-5.2",
+    "glm4moe-106b-a12b": "glm-4.5-air",
+    "glm4moe-355b-a32b": "glm-4.6",
+    "lfm2moe-8b-a1b": "lfm2-8b-a1b",
+    "llama-8x22b": "mixtral-8x22b",
+    "llama-8x7b": "mixtral-8x7b",
+    "llama4-17bx128e": "llama-4-maverick",
+    "llama4-17bx16e": "llama-4-scout",
+    "nemotron-h-moe-120b-a12b": "nemotron-3-super-120b-a12b",
+    "nemotron-h-moe-31b-a3.5b": "nemotron-3-nano-30b-a3b",
+    "qwen35moe-122b-a10b": "qwen3.5-122b-a10b",
+    "qwen35moe-35b-a3b": "qwen3.6-35b-a3b",
+    "qwen35moe-397b-a17b": "qwen3.5-397b-a17b",
+    "qwen3moe-235b-a22b": "qwen3-235b-a22b",
+    "qwen3moe-30b-a3b": "qwen3-30b-a3b",
+}
 # What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
 OLLAMA = {
     "deepseek-coder-v2": "16b",
@@ -184,6 +206,7 @@ _USED = re.compile(r"top(\d+)")
 _RESPELT = (  # what stands for what in a name
     (_SPLIT, ""),
     (_SPLIT, ""),
+    (re.compile(r"(?<=\w) - [\d.]+ bpw\b"), ""),  # of a type, as llama-bench prints it
     (re.compile(r"\b([1-9]\d*)[-_ ]?of[-_ ]?(1[6-9]|[2-9]\d|[1-9]\d\d)(?:[-_ ]?experts)?\b"), r"top\1 \2e"),
     (re.compile(r"\b(\d+)[-_ ]?(?:experts?|active)\b"), r"\1e"),
     (re.compile(r"\btop[-_ ]?k?[-_ ]?(\d+)\b"), r"top\1"),
@@ -404,7 +427,7 @@ def _respelt(part: str) -> str:
 @cache
 def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
     """The name and the model of each spelling, letters and digits only, and all their beginnings."""
-    given = {**_MORE, **model_names()}
+    given = {**_PRINTED, **_MORE, **model_names()}
     for name, model in list(given.items()):
         whole = re.sub(r"-a\d+(?:\.\d+)?b$", "", name)
         if any(map(_says_total, WORD.findall(whole))):
