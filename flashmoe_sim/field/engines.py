@@ -11,12 +11,19 @@ from flashmoe_sim.systems.strata import CHOSEN
 from flashmoe_sim.systems.table import SERVES, SYSTEMS
 
 OLLAMA, OLLAMA_FITS = "Ollama", 30  # from 0.30 on llama.cpp's server is its engine: ollama/ollama pull request 16031
+LM_STUDIO = "lm studio"
+_MLX = re.compile(r"\bmlx\b", re.IGNORECASE)
 _VERSION = re.compile(r" [0-9a-f]{6,}$| [vb]?\d[\w.]*$")
 _BRACKETS = re.compile(r" ?\(([^)]*)\)")
 
 
 def engine_of(row: FieldRow) -> str:
-    """The program of a row; Ollama's own engine if it placed layers by itself, see `placed_by_fit`."""
+    """The program of a row; Ollama's own engine if it placed layers by itself, see `placed_by_fit`.
+
+    LM Studio runs files of MLX with MLX, and others with llama.cpp.
+    """
+    if row.engine.lower().startswith(LM_STUDIO) and _MLX.search(f"{row.model} {row.quant}"):
+        return "MLX"
     by_itself = row.strategy == "other" and row.engine.lower().startswith(OLLAMA.lower())
     return OLLAMA if by_itself and not placed_by_fit(row) else program(row.engine)
 
@@ -25,6 +32,11 @@ def placed_by_fit(row: FieldRow) -> bool:
     """Whether llama.cpp's --fit placed a row's experts, as it does in Ollama from 0.30 on."""
     minor = re.match(r"v?0\.(\d+)", row.engine_version_or_pr) if row.engine.lower().startswith(OLLAMA.lower()) else None
     return row.strategy == "other" and ("--fit on" in row.flags or (minor is not None and int(minor[1]) >= OLLAMA_FITS))
+
+
+def reads_gguf(engine: str) -> bool:
+    """Whether a program surely ran a GGUF file; LM Studio runs MLX's too if nothing says which."""
+    return program(engine) in ("llama.cpp", "ik_llama.cpp") and engine.lower() != LM_STUDIO
 
 
 @cache

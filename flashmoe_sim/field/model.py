@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 
-from flashmoe_sim.field.quants import EXACT, NATIVE_BITS, UNTOLD, bits_of, quant_of
+from flashmoe_sim.field.engines import reads_gguf
+from flashmoe_sim.field.quants import EXACT, FOUR_BITS, NATIVE_BITS, SHORT, UNTOLD, bits_of, quant_of
 from flashmoe_sim.field.rows import FieldRow
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import NamedModel, name_in, named_model, named_models
+from flashmoe_sim.geometry.names import asked
 from flashmoe_sim.io.errors import BadInput, Conflict, UnknownName, shown
 from flashmoe_sim.io.sizes import GIB, UNITS
 
@@ -25,11 +28,15 @@ def name_of(row: FieldRow) -> str:
     """The name of the named model that a row ran.
 
     A name counts if its words begin with the words of a known name (`Qwen3-30B-A3B-Instruct-2507`), or the other way
-    round (`Qwen3-30B`) for one known name only. Raises BadInput if no name counts.
+    round (`Qwen3-30B`) for one known name only, or if the commands take it (`gpt-oss:120b`). Raises BadInput if no name
+    counts.
     """
     try:
         return name_in(row.model)
     except BadInput as error:
+        with suppress(BadInput):
+            if (found := asked(row.model)) is not None:
+                return found.model
         raise type(error)(f"{row.where}: {error}") from None
 
 
@@ -76,6 +83,8 @@ def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
     """The named model in the row's quantization; in its default one if only sizes are told, or nothing at all."""
     known = tuple(entry.quants)
     base = named_model(name)
+    if FOUR_BITS.fullmatch(row.quant) and reads_gguf(row.engine):
+        row = replace(row, quant=SHORT["q4"])
     bits = bits_of(row.quant)
     if not row.quant or (bits is None and UNTOLD.search(row.quant)):
         return replace(base, notes=(*base.notes, f"the row names no quantization: {entry.default} is assumed"))

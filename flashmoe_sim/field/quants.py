@@ -83,6 +83,8 @@ SHORT = {
     "q4": "q4_k_m",
     "q3": "q3_k_m",
     "q2": "q2_k",
+    "q40": "q4_0",  # distributed-llama's
+    "q80": "q8_0",
     "ud-q8": "ud-q8_k_xl",
     "ud-q6": "ud-q6_k_xl",
     "ud-q5": "ud-q5_k_xl",
@@ -115,6 +117,7 @@ EXACT = (
     *(f"mlx-{bits}bit" for bits in MLX_BITS),
 )
 GROUP_BITS = 0.5  # a 16-bit scale and a 16-bit bias for 64 weights
+FOUR_BITS = re.compile(r"4[- ]?bits?", re.IGNORECASE)
 UNTOLD = re.compile(r"\bnot (?:told|stated)\b", re.IGNORECASE)  # what a table says in the place of a quantization
 _BPW = re.compile(r"(\d+(?:\.\d+)?) ?bpw", re.IGNORECASE)
 _BITS = re.compile(r"\b(\d(?:\.\d+)?)[ -]?bits?\b", re.IGNORECASE)
@@ -127,6 +130,7 @@ _RECIPES = (
     (re.compile(r"mxfp4-q8", re.IGNORECASE), "mxfp4-q8"),
     *((re.compile(rf"mlx.*\b{bits}-?bit|\b{bits}-?bit.*(?:mlx|affine)", re.I), f"mlx-{bits}bit") for bits in MLX_BITS),
     (re.compile(r"^(?:4-?bit|mlx)$", re.IGNORECASE), "mlx-4bit"),
+    *((re.compile(rf"mlx.*\b{bits}-?bit|\b{bits}-?bit.*mlx", re.I), f"mxfp4-q{bits}") for bits in (4, 8)),
 )
 
 
@@ -150,7 +154,7 @@ def quant_of(text: str, known: tuple[str, ...]) -> str | None:
 
 def _first(text: str) -> str:
     """The first word, in small letters; a shortened name in full, but not of `q2/q4 mixed`."""
-    words = re.split(r"([ (,/])", text.strip().lower(), maxsplit=1)
+    words = re.split(r"([ (,/])", text.strip().lower().removeprefix("gguf "), maxsplit=1)
     return words[0] if "/" in words[1:2] else SHORT.get(words[0], words[0])
 
 

@@ -98,6 +98,7 @@ SERVES = {
     **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
     **dict.fromkeys(("jan", "gpt4all", "ramalama"), "llama.cpp"),
     **dict.fromkeys(("mlx-lm", "mlx_lm", "mlx-vlm", "mlx_vlm", "vllm-mlx", "rapid-mlx", "omlx", "mtplx"), "MLX"),
+    **dict.fromkeys(("mlx-swift-lm", "mlx-engine"), "MLX"),
     **dict.fromkeys(("ik_llama", "ik_llama.cpp or llama.cpp"), "ik_llama.cpp"),
     "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.field.asked import Traces, asked_of, system_of
-from flashmoe_sim.field.engines import program
+from flashmoe_sim.field.engines import engine_of, program
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
 from flashmoe_sim.systems.any_engine import Plain
@@ -40,12 +40,18 @@ from tests.field.builders import published, residuals, row
         ("mlx", "MLX"),
         ("LM Studio (MLX)", "MLX"),
         ("oMLX 0.5", "MLX"),
+        ("mlx-swift-lm 3.31.3", "MLX"),
         ("llama.cpp + moe-stream patch (Crow)", "llama.cpp + moe-stream patch"),
         ("nobody's engine", "nobody's engine"),
     ],
 )
 def test_programs_that_only_repackage_another_are_that_one(named: str, found: str) -> None:
     assert program(named) == found
+
+
+@pytest.mark.parametrize(("quant", "engine"), [("4bit MLX", "MLX"), ("Q4_K_M", "llama.cpp"), ("4-bit", "llama.cpp")])
+def test_lm_studio_runs_files_of_mlx_with_mlx(tmp_path: Path, quant: str, engine: str) -> None:
+    assert engine_of(row(tmp_path, engine="LM Studio", quant=quant)) == engine
 
 
 def test_published_rows_are_asked_as_they_ran() -> None:

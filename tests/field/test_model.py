@@ -41,6 +41,12 @@ def test_every_published_row_has_a_model() -> None:
         ("Ornith-1.5-35B-A3B", "qwen3.6-35b-a3b"),
         ("Laguna-118B-A8B", "laguna-s-2.1"),
         ("DeepSeek-V4.1-Flash", "deepseek-v4.1-flash"),
+        ("GLM-4.5V", "glm-4.5-air"),
+        ("gpt-oss:120b", "gpt-oss-120b"),
+        ("Qwen3 30B MoE", "qwen3-30b-a3b"),
+        ("Mixtral 8x 7B Instruct", "mixtral-8x7b"),
+        ("qwen3moe 30B.A3B", "qwen3-30b-a3b"),
+        ("deepseek2 671B", "deepseek-v3"),
     ],
 )
 def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) -> None:
@@ -51,7 +57,7 @@ def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) 
     ("cells", "message"),
     [
         ({"model": "Abacus-7B"}, "unknown model 'Abacus-7B'; `sim model list` lists all"),
-        ({"model": "GLM-4.5V"}, "unknown model 'GLM-4.5V'; did you mean 'glm-4.5-air'? `sim model list` lists all"),
+        ({"model": "Mixtral"}, "unknown model 'Mixtral'; did you mean 'mixtral-8x7b'? `sim model list` lists all"),
         ({"model": "Qwen3"}, "unknown model 'Qwen3'; "),
         ({"model": ""}, "model '': no mixture of experts is named so"),
         ({"model": "DeepSeek-R1-Distill-Qwen-32B"}, "model 'DeepSeek-R1-Distill-Qwen-32B': no mixture of experts"),
@@ -104,10 +110,26 @@ def test_bits_of_names() -> None:
         "GPTQ-Int4": 4.0,
         "W8A8": 8.0,
         "8bit": 8.5,
+        "Q40": 4.66,
     }
     bits |= {"AutoRound": 4.16, "EXL3 5.05 bpw": 5.05, "MLX 6-bit": 6.5, "Q4": 4.89, "NVFP4 (ModelOpt)": 4.5}
     assert {name: bits_of(name) for name in bits} == bits
     assert bits_of("best") is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "quant", "name"),
+    [
+        ("llama.cpp", "Qwen3-30B-A3B", "GGUF Q6", "qwen3-30b-a3b:q6_k"),
+        ("llama.cpp", "Qwen3-30B-A3B", "4-bit", "qwen3-30b-a3b:q4_k_m"),
+        ("LM Studio (llama.cpp)", "Qwen3-30B-A3B", "4bit", "qwen3-30b-a3b:q4_k_m"),
+        ("LM Studio", "Qwen3-30B-A3B", "4bit", "qwen3-30b-a3b:mlx-4bit"),
+        ("MLX", "Qwen3-30B-A3B", "4bit", "qwen3-30b-a3b:mlx-4bit"),
+        ("LM Studio", "gpt-oss-120b", "8bit MLX", "gpt-oss-120b:mxfp4-q8"),
+    ],
+)
+def test_a_quantization_is_of_the_engine(tmp_path: Path, engine: str, model: str, quant: str, name: str) -> None:
+    assert model_of(row(tmp_path, engine=engine, model=model, quant=quant)).name == name
 
 
 def test_the_size_of_a_file_is_split_as_the_named_model(tmp_path: Path) -> None:
