@@ -19,7 +19,7 @@ from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, MIRRORED, SPLIT, link_between
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.machines.written import named_part, with_cards
+from flashmoe_sim.machines.written import COUNTS, named_part, with_cards
 
 FROM_ROW = "the row"
 MEASURED = 0.1  # of a measured number, either way
@@ -36,7 +36,7 @@ SOCKET_RAM = {"am4": "ddr4", "am5": "ddr5"}
 # Gated delta nets took many steps on the CPU before llama.cpp's build b8233 (pull request 19504).
 UNFUSED, FUSED = ("qwen3next", "qwen35moe"), "2026-03-07"
 _RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
-_CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
+_CARDS = re.compile(rf"^(?:(\d{{1,2}}) ?[x*\u00d7]|({'|'.join(COUNTS)})\b) ?(?=\S)", re.IGNORECASE)
 _CORES = re.compile(r"\b(\d{1,3})C\b")
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 # What a row says of how it used them; others let threads and pages lie on both.
@@ -133,9 +133,19 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
 def _chip(row: FieldRow) -> Part | None:
     """The chip with unified memory that computes: named as the GPU, or as the CPU, beside no card."""
     chip = None if part_in(row.gpu, ("gpu",)) else part_in(row.gpu, ("chip",)) or part_in(row.cpu, ("chip",))
-    if chip is not None and (match := _CARDS.match(row.gpu)) and int(match[1]) > 1:
-        raise Unsupported(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
+    _check_one(row, "gpu" if part_in(row.gpu, ("chip",)) else "cpu", alone=chip is not None)
     return chip
+
+
+def _check_one(row: FieldRow, column: str, *, alone: bool) -> None:
+    """Raise BadInput for several of what a computer has one of: a chip, or a CPU for boards with one socket.
+
+    alone: whether it is a chip.
+    """
+    text = getattr(row, column)
+    cpu = part_in(text, ("cpu",))
+    if _counted(text)[0] > 1 and (alone or (cpu is not None and link_between(cpu) is None)):
+        raise Unsupported(f"{row.where}: {column} {shown(text)}: several machines, which are not modelled")
 
 
 def _unified(row: FieldRow, chip: Part, storage: Part | None, ram_gib: float) -> Machine:
@@ -167,14 +177,15 @@ def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
     """Every GPU, with the numbers that the row tells of equal ones."""
     found: list[Part] = []
     for text in re.split(r"\s\+\s", row.gpu):
-        counted = _CARDS.match(text)
-        part = part_in(text[counted.end() :] if counted else text, ("gpu",))
+        number, one = _counted(text)
+        part = part_in(one, ("gpu",))
         if part is None and text != row.gpu and part_in(text, ("chip",)) is None:
             raise UnknownName(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
-            found += [part] * (int(counted[1]) if counted else 1)
+            found += [part] * number
     if not found:
-        if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
+        uses_gpu = row.strategy in BESIDE_GPU or part_in(row.cpu, ("cpu",)) is None
+        if row.gpu and uses_gpu and "not stated" not in row.gpu:
             raise UnknownName(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
         if row.strategy not in BESIDE_GPU or row.gpu or part_in(row.cpu, ("cpu",)) is None:
             return []
@@ -188,6 +199,13 @@ def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
     if row.gpu_mem_gb_s is not None:
         numbers["bandwidth_gb_s"] = _as_given(row.gpu_mem_gb_s, "of one card")
     return [_with(found[0], **numbers)] * len(found)
+
+
+def _counted(text: str) -> tuple[int, str]:
+    """How many of one a text such as `4x RTX 3090` or `dual RTX 3060` names, and the one."""
+    if (match := _CARDS.match(text)) is None:
+        return 1, text
+    return int(match[1]) if match[1] else COUNTS[match[2].lower()], text[match.end() :]
 
 
 def _generation(row: FieldRow) -> str:

@@ -79,7 +79,7 @@ BAD = [
     ({"experts_on_cpu_layers": "", "flags": ""}, "n_cpu_moe without a number"),
     ({"gpu": "", "cpu": ""}, "no computer; give gpu, cpu or both"),
     (
-        {"gpu": "RTX 9999", "gpu_vram_gib": "", "gpu_mem_gb_s": ""},
+        {"gpu": "", "gpu_vram_gib": "", "gpu_mem_gb_s": "", "strategy": "cpu_only"},
         "26.5 tokens a second read 116 GB/s of weights, and the memories give 51",
     ),
     ({"engine": ""}, "no engine; give the program that ran"),

@@ -82,7 +82,8 @@ def test_parts_in_a_text(text: str, kind: str, name: str | None) -> None:
 
 
 def test_equal_cards(tmp_path: Path) -> None:
-    assert machine_of(row(tmp_path, gpu="2x RTX 3090")) == compose("2x rtx-3090 + ryzen-5950x + 64GiB")
+    for text in ("2x RTX 3090", "2\u00d7RTX 3090", "dual NVIDIA RTX 3090 24GB", "Dual RTX 3090"):
+        assert machine_of(row(tmp_path, gpu=text)) == compose("2x rtx-3090 + ryzen-5950x + 64GiB")
     two = numbers(tmp_path, gpu="2x RTX 3090", gpu_vram_gib="40")
     assert two["gpu.memory_gib"] == pytest.approx(38.4)
 
@@ -97,6 +98,18 @@ def test_a_gpu_inside_the_processor_computes_beside_no_card(tmp_path: Path) -> N
     assert machine_of(row(tmp_path, gpu="Radeon 780M", **cells)).unified
     both = machine_of(row(tmp_path, gpu="RTX 4070 Laptop + Radeon 780M", **cells))
     assert both == compose("rtx-4070-laptop + ryzen-8845hs + 64GiB")
+
+
+@pytest.mark.parametrize(("column", "text"), [("gpu", "2x GB10"), ("cpu", "4\u00d7 Raspberry Pi 5"), ("cpu", "2x M2")])
+def test_several_machines_are_no_machine(tmp_path: Path, column: str, text: str) -> None:
+    with pytest.raises(BadInput, match=f"{column} '{text}': several machines"):
+        built_of(row(tmp_path, **{"strategy": "cpu_only", "gpu": "", "cpu": "", column: text}))
+
+
+def test_a_card_that_is_not_known_is_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="gpu 'RTX 9999': no part is named so"):
+        built_of(row(tmp_path, gpu="RTX 9999"))
+    assert machine_of(row(tmp_path, gpu="GeForce 210", strategy="cpu_only")).gpu is None
 
 
 def test_a_card_beside_another_must_be_known(tmp_path: Path) -> None:
