@@ -152,6 +152,7 @@ _SHORT = (  # what people shorten, and what they write in other words
     ),
     (re.compile(r"(?:(?<=gb)|(?<=ddr\d)) ?(?:at|@) ?(\d\d(?:00|33|66))\b(?! ?m[ht])", re.IGNORECASE), r" \1MHz"),
     (re.compile(r"(?<!\w)(\d{1,2}) ?[x\u00d7] ?(\d{1,3})(?= (?:ddr\d[- ]?)?\d{4}\b)", re.IGNORECASE), r"\1x\2GB"),
+    (re.compile(r"\b(ddr\d) ?@ ?(\d{4,5}) ?mt(?!/|s|\w)", re.IGNORECASE), r"\1-\2"),
     (re.compile(r"\bpc(\d)l?[- ]?(\d{4,5})[a-z]{0,2}(?:-\w{1,3})*\b", re.IGNORECASE), _of_modules),
     (re.compile(r"\b(\d{1,2}) ?-?ch(?:annels?)? (\d{4})(?! ?(?:mhz|mt/s))\b", re.IGNORECASE), r"\1ch \2MHz"),
     (
@@ -178,6 +179,12 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b(?:single|one|1) (?:stick|dimm|module)\b", re.IGNORECASE), "single channel"),
     (re.compile(r"\bsystem (?=ram|memory)", re.IGNORECASE), ""),
     (re.compile(r"\s*[*\u00d7]\s*(\d{1,2})(?=$|[\s,;+/)])"), r" x\1"),  # cards, behind their name
+    (re.compile(r"\s*@ ?(?:pcie ?)?(?=x ?(?:16|[1248])\b)", re.IGNORECASE), " + pcie "),
+    (re.compile(r"\b(?:(?:graphics?|video) )?cards?\b(?! ?[:=])|\bgpus\b(?! ?[:=])", re.IGNORECASE), "GPU"),
+    (re.compile(r"(\d{3}[a-z]{0,2})-(?:cpu|gpu)\b", re.IGNORECASE), r"\1 "),
+    (re.compile(r"\b(i[3579])[- ]\d{1,2}th[- ]gen(?:eration)?[- ](?=\d{4,5})", re.IGNORECASE), r"\1-"),
+    (re.compile(r"\(\s*\d{1,3}(?:\s*\+\s*\d{1,3})+\s*(?:gi?b)?\s*\)", re.IGNORECASE), " "),
+    (re.compile(r"\b(?:cuda|vulkan|rocm|sycl|hip) ?\d:?\s+(?=\S)", re.IGNORECASE), " "),
     (re.compile(r"\b((?:gtx ?)?16[56]0|(?:rtx ?)?[24]0[6-8]0)S\b", re.IGNORECASE), r"\1 Super"),
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
@@ -186,7 +193,7 @@ _IN_A_MAC = (  # its cores, and its SSD
     (re.compile(r"(\d ?gi?b) (\d ?tb|256 ?gb|512 ?gb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
     (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),
     (re.compile(r"\b\d+[- ]?cores?(?= +\d+[- ]?(?:core )?gpu)", re.IGNORECASE), " "),
-    (re.compile(r"\b\d+[- ]?(?:core )?cpu\b(?: cores?)?\s*/?", re.IGNORECASE), " "),
+    (re.compile(r"\b(?:\d+\+)?\d+[- ]?(?:core )?cpu\b(?: cores?)?\s*/?", re.IGNORECASE), " "),
     (re.compile(r"\b(\d+)[- ]?(?:core gpu|gpu(?:[- ]?cores?)?)\b\s*/?", re.IGNORECASE), r", \1core, "),
     (re.compile(r"[\s,/]*\b(\d+(?:\.\d)? ?[GT]B ssd)\b", re.IGNORECASE), r", \1"),
 )
@@ -207,7 +214,7 @@ _NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
 _NUMBER = re.compile(rf"\b({'|'.join(_NUMBERS)}) (?=[\w ]*\d)", re.IGNORECASE)
 _LACKS = re.compile(r"[\s,;/+]+(?:and )?(?:no|without)(?: an?)?(?: discrete| dedicated)? gpus?$", re.IGNORECASE)
 _PLURAL = re.compile(  # two 3090s
-    rf"\b(\d{{1,2}}|{'|'.join(COUNTS)})(?: ?[x\u00d7])? "
+    rf"\b(\d{{1,2}}|{'|'.join(COUNTS)})(?: ?[x\u00d7] ?| )"
     r"((?:(?:nvidia|geforce|rtx) )*)([2-5]0[5-9]0(?: ti| super)?)s\b",
     re.IGNORECASE,
 )
@@ -218,6 +225,7 @@ _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what j
     r"@ ?\d{2,4} ?w\b|\b(?:(?:intel )?u?hd (?:graphics )?\d{3,4}|(?:intel )?u?hd graphics|(?:amd )?radeon graphics)\b|"
     r"\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
     r"(?<=\w) (?:node|instance|pod)\b|"
+    r"\b(?:xe|i915|amdgpu|radv|mesa|nouveau) (?:kernel )?drivers?\b(?: [\d.]+)?|(?:\s*/\s*)?\bgfx\d{3,4}\w?\b|"
     r"\b(?:developer kit|dev ?kit|mini[- ]?pc|am[45]|lga ?\d{3,4}|"
     r"(?:\d{1,2}|two|four|eight) (?:sticks|dimms|modules))\b|(?<=gb) mod(?:ded|ified)?\b|"
     r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b",
@@ -227,7 +235,7 @@ _APPLE_CORES = re.compile(r"\b(m\d(?: pro| max| ultra)?) (\d+)c\b", re.IGNORECAS
 _TWO_RATES = re.compile(r"\b((?:lp)?ddr\d\w?[- ]?)(\d{4,5})\s?(?:/|or|and)\s?(\d{4,5})\b(?:\s+mixed\b)?", re.IGNORECASE)
 _PER_SECOND = re.compile(r"(?<=[MGmg][TBtb])/s\b")
 _BETWEEN = re.compile(
-    r"\s+/\s+|\s*[;|\n]\s*|\s+(?:w/|with|and|plus|&)\s+|(?:(?<!\d),|,(?!\d{3}(?!\d)))\s*(?:(?:and|with)\s+)?"
+    r"(?<=\bram)\.\s+(?=\S)|\s+/\s+|\s*[;|\n]\s*|(?:\s+|^)(?:w/|with|and|plus|&|mit|und|avec|et)\s+|(?:(?<!\d),|,(?!\d{3}(?!\d)))\s*(?:(?:and|with)\s+)?"
     r"|\s+(?:on|in)\s+(?:an?|my)\s+|\s+(?:e-?gpu\s+)?(?:over|via|through|on)\s+(?=thunderbolt|usb4|oculink|tb\d|pcie)",
     re.IGNORECASE,
 )
@@ -266,7 +274,8 @@ _KIND_ALONE = re.compile(r"\blpddr\dx?\b(?![- ]?\d)", re.IGNORECASE)  # without 
 _OF_WHOM = re.compile(  # makers of cards, and their editions
     r"\b(?:asus|msi|gigabyte|aorus|zotac|evga|palit|gainward|inno3d|pny|sapphire|xfx|powercolor|asrock|galax|kfa2|"
     r"colorful|maxsun|manli|tuf|rog|strix|ventus(?: [23]x)?|suprim(?: x)?|gaming(?: x| oc| pro)?|trio|ftw3?|trinity|"
-    r"founders edition|windforce|eagle|nitro\+?|pulse|red devil|hellhound|turbo|blower|edition|ultra(?= *$))\b",
+    r"shadow(?: [23]x)?|gddr\dx?|founders edition|windforce|eagle|"
+    r"nitro\+?|pulse|red devil|hellhound|turbo|blower|edition|ultra(?= *$))\b",
     re.IGNORECASE,
 )
 _BOARD = re.compile(
@@ -277,6 +286,8 @@ _BOARD = re.compile(
 _SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
 _NUMBERED = re.compile(r"\bgpu ?#?1\s*:", re.IGNORECASE)  # a list of cards, of which each is another
+_LINK_OF_DRIVE = re.compile(r"pcie(?= |-?gen|\d\.)[- ]?(?:gen ?)?([345])(?:\.0)? ?(?:x ?[24])?", re.IGNORECASE)
+_NVME = re.compile(r"(?:\d+(?:\.\d)? ?[GT]B )?(?:m\.?2 )?nvme(?: ssd)?(?: \d+(?:\.\d)? ?[GT]B)?", re.IGNORECASE)
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
 
 
@@ -339,6 +350,7 @@ def _pieces(text: str) -> list[str]:
     parts = [_bare(piece) for piece in tidy if piece and not (_NO_GPU.fullmatch(piece) or _is_board(piece))]
     if any(is_part(piece) and kind_of(piece) == "chip" for piece in parts):
         parts = [piece for piece in parts if not is_computer(piece)]
+    parts = _without_links_of_drives(parts)
     parts += _as_sold(parts, sold)
     if numbered:
         parts = [f"{number}x {piece}" if number > 1 else piece for piece, number in Counter(parts).items()]
@@ -373,6 +385,18 @@ def _bare(piece: str) -> str:
 def _is_board(piece: str) -> bool:
     """Whether a piece is a motherboard, or what else holds parts, and names no part."""
     return bool(_BOARD.fullmatch(piece)) and is_unknown(piece) and not any(map(is_certain, piece.split()))
+
+
+def _without_links_of_drives(parts: list[str]) -> list[str]:
+    """The parts without the link behind a drive, which is no GPU's, unless it is written as a part, such as pcie4x4."""
+    kept: list[str] = []
+    for piece in parts:
+        found = _LINK_OF_DRIVE.fullmatch(piece)
+        if found is None or not kept or not is_part(kept[-1]) or kind_of(kept[-1]) != "storage":
+            kept.append(piece)
+        elif _NVME.fullmatch(kept[-1]):
+            kept[-1] = f"nvme-gen{found[1]}"
+    return kept
 
 
 def _as_sold(parts: list[str], sold: str) -> list[str]:

@@ -69,7 +69,7 @@ SYSTEMS = {  # operating systems, in the normal form
         ),
     ),
     "windows": ("windows", "windows10", "windows11", "win10", "win11", "windowsserver"),
-    "macos": ("macos", "osx"),
+    "macos": ("macos", "osx", "ventura", "sonoma", "sequoia", "tahoe"),
 }
 _EDITION = re.compile(r"(?<=\d)(?: (?:pro|home|enterprise|ltsc|education|\d\dh\d))+\b", re.IGNORECASE)  # of Windows
 _RELEASE = re.compile(  # of Linux, behind its name
@@ -99,6 +99,7 @@ _SCREEN = (
 )
 _COMPUTER = re.compile(
     rf"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?{_SCREEN}|\bmb[pa]\b{_SCREEN}|(?<=m\d )air\b{_SCREEN}|"
+    r"(?:(?<=m\d )|(?<=m\d pro )|(?<=m\d max )|(?<=m\d ultra ))(?:studio|mini)\b|"
     r"\b(?:1[1-7]|2[147])(?:\.\d)?(?:[- ]?in(?:ch)?\b|\")|"
     r"\b(?:fe|oc)\b"
 )  # or a card's edition
@@ -119,7 +120,8 @@ CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
 _CHANNELS_SAID = re.compile(rf"\b(\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)\b(?: of\b)?", re.IGNORECASE)
 _RATE = re.compile(r"\b(?:lp)?ddr\d\w?[- ]?\d{4,5}\b(?!x)|\bm(?:cr|r)dimm[- ]?\d{4}\b(?!x)", re.IGNORECASE)
 _ABOUT_RAM = re.compile(
-    r"\b(?:of )?(?:ram|memory|unified|ecc|(?:lr|r|u)?dimms?|sticks?|modules?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]",
+    r"\b(?:of )?(?:ram|memory|unified|shared(?= (?:ram|memory))|ecc|(?:lr|r|u)?dimms?|sticks?|modules?)\b|"
+    r"(?<=\d) ?(?:mhz|mt/s)\b|[()]",
     re.IGNORECASE,
 )
 _RAM_SAID = re.compile(r"\b(?:ram|memory)\b", re.IGNORECASE)
@@ -151,6 +153,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bthreadripper\b(?!.*\d{4})", "which Threadripper? Write its number, such as threadripper-3970x"),
         (r"\bryzen(?: \d)?(?: (?:pro|cpu))?$", "which Ryzen? Write its number, such as ryzen-5600"),
         (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
+        (r"^pcie$", "which PCIe? Write its generation and lanes, such as pcie4x8"),
         (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
         (
@@ -210,6 +213,8 @@ def system_in(word: str) -> str:
     first, *others = word.lower().split() or [""]
     if not known and others and all(map(_RELEASE.fullmatch, others)):
         known = "linux" if _SYSTEMS.get(plain(first)) == "linux" else ""
+    if not known and others and _SYSTEMS.get(plain(first)) == "macos":
+        known = "macos" if all(word[0].isdecimal() or _SYSTEMS.get(word) == "macos" for word in others) else ""
     return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
 
 
@@ -876,6 +881,10 @@ def _names() -> dict[str, str]:
             bare.append((f"{part.name.partition('-')[2]}f", part.name))  # 12400F
         if part.name.startswith("xeon-e"):
             bare.append((part.name.removeprefix("xeon-"), part.name))  # E5-2680 v4
+        if part.title.startswith("AMD Radeon RX "):
+            ways.append((f"radeon {part.title.removeprefix('AMD Radeon RX ')}", part.name))
+        if found := re.fullmatch(r"AMD Ryzen AI (\d) (.*)", part.title):
+            ways.append((f"ryzen {found[1]} ai {found[2]}", part.name))
         if part.title.startswith("AMD EPYC"):
             ways.append((f"{part.name}p", part.name))  # the same processor for one socket
         if part.name.startswith(("gtx-", "rtx-")):

@@ -87,6 +87,11 @@ def test_a_question_says_what_to_give() -> None:
         ("2 or 3x RTX 3090 + 64GB", "'2 or 3x RTX 3090': give one number of them", Malformed),
         ("RTX 3060, Xeon E5, 64GB", "'Xeon E5': which Xeon? Write its number, such as", Incomplete),
         ("Threadripper PRO (24 core), 64GB", "'Threadripper PRO': which Threadripper? Write its number", Incomplete),
+        (
+            "RTX 4090 @ x16, RTX 3090 @ x4, 64GB",
+            "'pcie': which PCIe? Write its generation and lanes, such as",
+            Incomplete,
+        ),
         ("My Mac only has 64G memory.", "'Mac only has': which Mac? Write its chip and memory, such as m4", Incomplete),
         ("6 gb of vram and 16 gb of ram", "6 GB of VRAM: of which GPU? Name it, such as rtx-3060", Incomplete),
         ("RTX 4070, 16GB VRAM, 32GB RAM", "16 GB of VRAM, but rtx-4070 has 12; give the card that it is", Conflict),
