@@ -41,6 +41,8 @@ _GPU_AND_RAM = re.compile(rf"GPU {_NUMBER} \+ RAM {_NUMBER} slots")
 _TOTAL_SLOTS = re.compile(rf"\((?:\D*)?{_NUMBER} slots\b")
 _VRAM_AND_RAM = re.compile(rf"{_NUMBER} VRAM \+ {_NUMBER} RAM pinned")
 _SHARE = re.compile(rf"~?{_NUMBER} %(?! of \d)")
+_FIRST_ON_CPU = re.compile(r"(?<!\S)-{0,2}(?:n-cpu-moe|ncmoe)[ =](\d+)\b")
+_ALL_ON_CPU = re.compile(r"(?<!\S)-{1,2}(?:cpu-moe|cmoe)\b")
 _STATIC = re.compile(rf"{_NUMBER} % static")
 _CACHE = re.compile(rf"(?:^|\(|, )~?{_SIZE}(?! (?:pinned RAM|RAM|pin\b|total|VRAM total))")
 
@@ -59,7 +61,7 @@ def run_of(row: FieldRow) -> PublishedRun:
         cache_bytes=_bytes(_CACHE.search(text)),
         residents=_residents(text),
         resident_share=None if _STATIC.search(text) else _share(text),
-        cpu_layers=_cpu_layers(row, moe_layers=row.moe_layers or len(model.layers)),
+        cpu_layers=_cpu_layers(row, model),
     )
 
 
@@ -92,10 +94,17 @@ def _share(text: str) -> float | None:
     return _value(match[1]) / 100 if match else None
 
 
-def _cpu_layers(row: FieldRow, *, moe_layers: int) -> int | None:
-    """Layers with their experts on the CPU; an average of several runs is rounded."""
+def _cpu_layers(row: FieldRow, model: ModelGeometry) -> int | None:
+    """Layers with their experts on the CPU; an average of several runs is rounded. If the row leaves them out, those
+    of the flags, which count the layers without experts before them too.
+    """
     if row.experts_on_cpu_layers.lower() == "all":
-        return moe_layers
+        return row.moe_layers or len(model.layers)
+    if row.strategy == "n_cpu_moe" and not row.experts_on_cpu_layers:
+        if _ALL_ON_CPU.search(row.flags):
+            return len(model.layers)
+        if first := _FIRST_ON_CPU.search(row.flags):
+            return sum(layer < int(first[1]) for layer in model.layers)
     match = re.match(rf"~?{_NUMBER}", row.experts_on_cpu_layers)
     return round(_value(match[1])) if match else None
 

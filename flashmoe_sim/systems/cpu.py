@@ -37,7 +37,7 @@ class Cpu(System, program="llama-cpp", name="cpu"):
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
-        if layers := run.number_after("-ngl "):
+        if layers := run.gpu_layers:
             raise Unsupported(f"{run.where}: -ngl {layers} puts layers on the GPU, where {cls.name} has none")
         return super().ran(run)
 

@@ -12,6 +12,7 @@ from flashmoe_sim.io.errors import Incomplete
 
 T = TypeVar("T")
 RanAs: TypeAlias = Mapping[str, tuple[str, ...]]  # strategies of runs, by the name of the engine
+GPU_LAYERS = ("-ngl", "--n-gpu-layers", "--gpu-layers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,11 @@ class PublishedRun:
         """The whole number right after one of these words in the flags, if there is one."""
         match = re.search(rf"(?:{'|'.join(map(re.escape, words))})(\d+)", self.flags)
         return int(match[1]) if match else None
+
+    @property
+    def gpu_layers(self) -> int | None:
+        """Layers that the flags of llama.cpp put on the GPU, if they say how many."""
+        return self.number_after(*(f"{name}{sign}" for name in GPU_LAYERS for sign in " ="))
 
     def told(self, value: T | None, what: str) -> T:
         """The value. Raises BadInput if the run does not say what it is."""

@@ -22,8 +22,9 @@ from flashmoe_sim.systems.placed import MIN_BATCH, TheseLayers
 from flashmoe_sim.systems.published import PublishedRun
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
-_ON_CPU = re.compile(r"(\d+) ?% CPU")
-_OF_LAYERS = re.compile(r"(\d+) of \d+ layers on the GPU")
+_ON_CPU = re.compile(r"(\d+) ?%(?: ?/ ?\d+ ?%)? CPU")  # also as `ollama ps` prints it: 48%/52% CPU/GPU
+_OF_LAYERS = re.compile(r"(\d+)(?: (?:out )?of |/)\d+ layers (?:on|to) (?:the )?GPU", re.IGNORECASE)
+_NUM_GPU = re.compile(r"\bnum_gpu[ =:]+(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ class WholeLayers(System, program="llama-cpp", name="whole-layers"):
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
-        if (given := run.number_after("-ngl ")) is None:
+        if (given := run.gpu_layers) is None:
             raise Unsupported(f"{run.where}: does not say how many layers the GPU has")
         return cls(gpu_layers=given)
 
@@ -146,7 +147,7 @@ class OllamaLayers(WholeLayers, program="ollama", name="ollama-layers"):
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         """With the layers of its log, or the share of the CPU that `ollama ps` shows; else as many as fit."""
-        if told := _OF_LAYERS.search(run.flags):
+        if told := _OF_LAYERS.search(run.flags) or _NUM_GPU.search(run.flags):
             return cls(gpu_layers=int(told[1]))
         if share := _ON_CPU.search(run.flags):
             return cls(gpu_layers=round((max(run.model.layers) + 2) * (1 - int(share[1]) / 100)))

@@ -64,7 +64,8 @@ def test_published_rows_are_asked_as_they_ran() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "system"), [("-ngl 0 -t 8", "cpu"), ("-ngl 7", None), ("-ot exps=CPU -ngl 99", None)]
+    ("flags", "system"),
+    [("-ngl 0 -t 8", "cpu"), ("-ngl 7", None), ("--n-gpu-layers=7", None), ("-ot exps=CPU -ngl 99", None)],
 )
 def test_the_cpu_alone_ran_only_what_left_no_layer_to_the_gpu(tmp_path: Path, flags: str, system: str | None) -> None:
     one = row(tmp_path, strategy="page_cache_mmap", flags=flags)
@@ -85,6 +86,12 @@ def test_a_run_is_of_one_system() -> None:
     ("cells", "spec"),
     [
         ({"experts_on_cpu_layers": "24"}, "placed:cpu_layers=24"),
+        ({"flags": "-ngl 99 --n-cpu-moe 24 -fa on"}, "placed:cpu_layers=24"),
+        ({"flags": "ncmoe=24"}, "placed:cpu_layers=24"),
+        ({"flags": "-ngl 99 -ncmoe 999"}, "placed:cpu_layers=48"),
+        ({"flags": "--cpu-moe", "engine": "ik_llama.cpp"}, "placed-ik:cpu_layers=48"),
+        ({"flags": "--n-cpu-moe 12", "model": "DeepSeek-V2-Lite"}, "placed:cpu_layers=11"),
+        ({"flags": "--n-cpu-moe 12", "experts_on_cpu_layers": "24"}, "placed:cpu_layers=24"),
         ({"engine": "Ollama 0.20", "strategy": "all_gpu"}, "all-gpu"),
         ({"engine": "ik_llama.cpp", "strategy": "all_gpu"}, "placed-ik:cpu_layers=0"),
         ({"strategy": "cpu_only"}, "cpu"),
