@@ -19,7 +19,7 @@ from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, MIRRORED, SPLIT, link_between
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.machines.written import COUNTS, named_part, with_cards
+from flashmoe_sim.machines.written import COUNTS, is_incomplete_studio, named_part, with_cards
 
 FROM_ROW = "the row"
 MEASURED = 0.1  # of a measured number, either way
@@ -121,6 +121,8 @@ def _unfused(row: FieldRow, machine: Machine, notes: list[str]) -> Machine:
 
 def part_in(text: str, kinds: Sequence[str]) -> Part | None:
     """The part of one of these kinds that a text names with the most of its words; None if it names none."""
+    if is_incomplete_studio(text):
+        return None
     words = _WORDS.findall(_MAKERS.sub("", text))
     for length in range(min(len(words), 7), 0, -1):
         for start in range(len(words) - length + 1):

@@ -189,6 +189,8 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
 )
 _IN_A_MAC = (  # its cores, and its SSD
+    (re.compile(r"\b(m3)(?= (?:mac )?studio\b)|(?<=mac studio )(m3)\b(?! (?:max|ultra))", re.IGNORECASE), "m3 ultra"),
+    (re.compile(r"\b(m4)(?= (?:mac )?studio\b)|(?<=mac studio )(m4)\b(?! (?:max|ultra))", re.IGNORECASE), "m4 max"),
     (re.compile(r"(\bm\d(?: pro| max| ultra)?) \d{1,2}c?/(\d{1,2})c?\b(?! ?[gt]i?b)", re.IGNORECASE), r"\1 \2core"),
     (re.compile(r"(\d ?gi?b) (\d ?tb|256 ?gb|512 ?gb)\b(?: ssd)?", re.IGNORECASE), r"\1, \2 SSD"),
     (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),

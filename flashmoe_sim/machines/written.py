@@ -99,7 +99,7 @@ _SCREEN = (
 )
 _COMPUTER = re.compile(
     rf"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?{_SCREEN}|\bmb[pa]\b{_SCREEN}|(?<=m\d )air\b{_SCREEN}|"
-    r"(?:(?<=m\d )|(?<=m\d pro )|(?<=m\d max )|(?<=m\d ultra ))(?:studio|mini)\b|"
+    r"(?:(?<=m\d )|(?<=m\d[ -]pro )|(?<=m\d[ -]max )|(?<=m\d[ -]ultra ))(?:studio|mini)\b|"
     r"\b(?:1[1-7]|2[147])(?:\.\d)?(?:[- ]?in(?:ch)?\b|\")|"
     r"\b(?:fe|oc)\b"
 )  # or a card's edition
@@ -144,9 +144,11 @@ _DRIVE = re.compile(
     r"\b(?:m\.?2|ssd|sata|nvme|drive|disk|internal|samsung|wd(?:[ _]black)?|crucial|kingston)\b", re.IGNORECASE
 )
 _KINDS_OF_DRIVES = (("sata", "sata-ssd"), ("nvme", "nvme"), ("m.2", "nvme"), ("ssd", ""))  # the first that is said
+_STUDIO = r"^(?!.*\blm studio)(?=.*\bstudio\b).*\bm\d\b(?![ -]?(?:max|ultra)\b)"  # no such chip is in one
 _VAGUE = tuple(  # names of families, and what tells their members apart
     (re.compile(pattern, re.IGNORECASE), question)
     for pattern, question in (
+        (_STUDIO, "which chip? A Studio has a Max or an Ultra, such as m2-max-64"),
         (r"\bi?mac(?:book)?\b|^apple$", "which Mac? Write its chip and memory, such as m4-max-64"),
         (r"\bxeon\b(?!.*\d{4})", "which Xeon? Write its number, such as xeon-e5-2680-v4"),
         (r"\bepyc\b(?!.*\d)", "which EPYC? Write its number, such as epyc-7302"),
@@ -214,7 +216,11 @@ def system_in(word: str) -> str:
     if not known and others and all(map(_RELEASE.fullmatch, others)):
         known = "linux" if _SYSTEMS.get(plain(first)) == "linux" else ""
     if not known and others and _SYSTEMS.get(plain(first)) == "macos":
-        known = "macos" if all(word[0].isdecimal() or _SYSTEMS.get(word) == "macos" for word in others) else ""
+        known = (
+            "macos"
+            if all(word[0].isdecimal() or word == "latest" or _SYSTEMS.get(word) == "macos" for word in others)
+            else ""
+        )
     return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
 
 
@@ -795,11 +801,18 @@ def _of_number(word: str) -> str:
 def named_part(word: str) -> Part | None:
     """The part with this name, alias or title, or None."""
     names = _names()
+    if is_incomplete_studio(word):
+        return None
     if way := next((way for way in _ways(word) if way in names), ""):
         part = catalogue()[names[way]]
         return None if part.kind == "gpu" and _has_another_socket(part, word) else part
     found = _OTHER_MEMORY.fullmatch(plain(word))
     return memory_part(f"{found[1]}-{found[2]}x{found[3] or 2}") if found else None
+
+
+def is_incomplete_studio(text: str) -> bool:
+    """Whether a text says a Mac Studio with a chip that none has: an M2 stands for an M2 Max or an M2 Ultra."""
+    return re.search(_STUDIO, text, re.IGNORECASE) is not None
 
 
 def _has_another_socket(card: Part, word: str) -> bool:

@@ -66,6 +66,8 @@ def test_old_builds_take_longer_for_gated_delta_nets(
         ("Apple M5 Max 18C", "chip", "m5-max"),
         ("Apple M1 Max 32-core", "chip", "m1-max"),
         ("NVIDIA GB10 Grace", "chip", "gb10"),
+        ("M2 Ultra Studio 76C", "chip", "m2-ultra"),
+        ("M2 Studio", "chip", None),
         ("Jetson AGX Thor 14C", "chip", "jetson-agx-thor"),
         ("GTX 1050 Ti Mobile", "gpu", "gtx-1050-ti-laptop"),
         ("Radeon PRO W6800X", "gpu", "w6800x"),

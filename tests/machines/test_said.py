@@ -87,6 +87,7 @@ def test_a_question_says_what_to_give() -> None:
         ("2 or 3x RTX 3090 + 64GB", "'2 or 3x RTX 3090': give one number of them", Malformed),
         ("RTX 3060, Xeon E5, 64GB", "'Xeon E5': which Xeon? Write its number, such as", Incomplete),
         ("Threadripper PRO (24 core), 64GB", "'Threadripper PRO': which Threadripper? Write its number", Incomplete),
+        ("M2 Studio 192GB", "'M2 Studio': which chip? A Studio has a Max or an Ultra, such as m2-max-64", Incomplete),
         (
             "RTX 4090 @ x16, RTX 3090 @ x4, 64GB",
             "'pcie': which PCIe? Write its generation and lanes, such as",
