@@ -101,6 +101,9 @@ _OF_GOOGLE = re.compile(
     rf"\b(?:(?:google|gcp|gce)\s+)*(?:({'|'.join(_GOOGLE)})-(\d{{1,2}})g|({'|'.join(_STANDARD)})-standard-(\d{{1,3}}))\b",
     re.IGNORECASE,
 )
+_IN_BRACKETS = re.compile(rf"(?<=\S)\s*\((?:{_INSTANCE.pattern}|{_OF_GOOGLE.pattern})\)", re.IGNORECASE)
+_CARD = re.compile(r"(?:\d+x )?([a-z]*\d+[a-z]*) \+")  # as an instance's parts begin with it, without a socket
+_RAM = re.compile(r"\d ?gi?b (?:of )?(?:system )?(?:ram|memory)\b", re.IGNORECASE)
 # Computers that are sold with one processor, or with one best known; of some RAM and cards too.
 _SOLD = {
     r"steam ?deck oled": "van-gogh-oled + 16GiB + linux",
@@ -174,7 +177,15 @@ def sold_as(text: str) -> tuple[str, str]:
 
 
 def instance(text: str) -> str:
-    """A description with the parts of a cloud's instance instead of its name, as `g5.2xlarge`."""
+    """A description with the parts of a cloud's instance instead of its name, as `g5.2xlarge`.
+
+    A name in brackets behind its card and RAM says nothing new.
+    """
+    if (within := _IN_BRACKETS.search(text)) is not None:
+        named = _CARD.match(instance(within[0].strip(" ()")))
+        before = text[: within.start()]
+        if named and _RAM.search(before) and re.search(rf"\b{named[1]}\b", before, re.IGNORECASE):
+            text = f"{before} {text[within.end() :]}"
     text = _LENT.sub("t4 + 12.7GiB", text)
     text = _OF_AZURE.sub(lambda found: _AZURE.get(re.sub(r"[ _]", "-", found[1].lower()), found[0]), text)
     text = _OF_GOOGLE.sub(_of_google, text)
