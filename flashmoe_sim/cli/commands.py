@@ -49,7 +49,8 @@ TABLES, PICTURES = (".csv", ".parquet", ".tex"), (".svg", ".pdf", ".png")
 def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = None) -> click.Command:
     """The command of a verb."""
     takes = signature(verb.run).parameters
-    writes = (_out_option(verb), force_option) if verb.writes else ()
+    sized = (_size_option,) if issubclass(verb, DrawnVerb) else ()
+    writes = (_out_option(verb), *sized, force_option) if verb.writes else ()
     models = _naming_models(verb)
     options = [
         _of_verb(verb),
@@ -66,12 +67,14 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
         lenient: bool = False,
         online: bool = False,
         out: Path | None = None,
+        size: str | None = None,
         force: bool = False,
     ) -> None:
         if online:
             _read_online(getattr(question, name) for name in models)
         if out is not None:
             _refuse_out(out, verb, force=force)
+        sides = _sides(size, out)
         question.check()
         if verb.reads and not READS & takes.keys():
             from flashmoe_sim.verbs.given import with_trace
@@ -79,9 +82,10 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             question = interruptible(with_trace, question, _reads(lenient=lenient)["read"])
         found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
-            from flashmoe_sim.report.figures import save
+            from flashmoe_sim.report.figures import save, styled
 
-            save(question.chart(found), out)
+            chart = question.chart(found)
+            save(styled(chart, **sides) if sides else chart, out, in_points=bool(sides))
         elif out is not None and out.suffix == ".tex":
             _write_latex(question.sections(found), out, force=force)
         elif out is not None:
@@ -232,6 +236,25 @@ def _out_option(verb: type[Verb[Any]]) -> Any:
     drawn = ", or draw them in this .svg, .pdf or .png" if issubclass(verb, DrawnVerb) else ""
     text = f"Also write the rows to this .csv or .parquet, the tables to this .tex{drawn}."
     return click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=text)
+
+
+_size_option = click.option(
+    "--size",
+    metavar="SIZE",
+    help="Of the picture: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt.",
+)
+
+
+def _sides(size: str | None, out: Path | None) -> dict[str, Any]:
+    """What `--size` says of a picture. Raises BadInput if it is no size, or `--out` no picture."""
+    if size is None:
+        return {}
+    from flashmoe_sim.io.errors import Incomplete
+    from flashmoe_sim.report.figure_files import sides_of
+
+    if out is None or out.suffix not in PICTURES:
+        raise Incomplete(f"--size {size} is of a picture; give --out FILE.pdf, .svg or .png")
+    return sides_of(size)
 
 
 def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:

@@ -59,7 +59,7 @@ class FigureFiles:
         style: dict[str, Any] = {"title": False} if self.no_titles else {}
         style |= {} if self.font is None else {"font": self.font}
         style |= {} if self.font_size is None else {"font_size": self.font_size}
-        return style if self.size is None else style | _sides(self.size)
+        return style if self.size is None else style | sides_of(self.size)
 
     def check_figures(self) -> None:
         """Raise BadInput if the options cannot be, or the folder is none."""
@@ -131,8 +131,8 @@ class FigureFiles:
             raise
 
 
-def _sides(size: str) -> dict[str, Any]:
-    """The width, and the height if it is given, in points."""
+def sides_of(size: str) -> dict[str, Any]:
+    """The width, and the height if it is given, in points: what `--size` says. Raises BadInput if it says none."""
     given = re.fullmatch(r"(\d+\.?\d*)(in|cm|mm|pt)?(?:x(\d+\.?\d*)(in|cm|mm|pt))?", size.strip())
     points: list[float] = []
     if given and (unit := given[2] or given[4]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,16 @@ def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     table = polars.read_csv(out) if suffix == ".csv" else polars.read_parquet(out)
     assert set(table["system"]) == {"all-gpu", "placed"}
     assert "exists" in refusal(capsys, *ASKED, "--out", str(out))
+
+
+def test_a_picture_is_as_wide_as_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    asked, out = [*ASKED, "--system", "all-gpu,placed", "--size", "238pt"], tmp_path / "systems.svg"
+    assert main([*asked, "--out", str(out)]) == 0
+    assert re.search(r"<svg[^>]* width=\"238pt\"", out.read_text("utf-8"))
+    assert "is of a picture; give --out FILE.pdf" in refusal(capsys, *asked)
+    wrong = [*ASKED, "--size", "5", "--out", str(tmp_path / "other.svg")]
+    assert "expected 36 to 7200 points" in refusal(capsys, *wrong)
+    assert [path.name for path in tmp_path.iterdir()] == ["systems.svg"]
 
 
 def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
