@@ -44,6 +44,7 @@ ONLY_IN_A_TERMINAL = {
     "full",
     "online",
     "out",
+    "size",
     "to",
     "save",
     "force",
