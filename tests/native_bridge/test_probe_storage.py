@@ -169,15 +169,22 @@ def test_what_was_not_reached_in_time_is_said(file: Path, monkeypatch: pytest.Mo
         measure_storage(file, [4096], fio=None, until=0, tell=str)
 
 
-def test_fio_is_left_out_where_it_would_measure_the_cache(file: Path, refused: None) -> None:
-    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=str)
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads that end at once, whatever else the drive does."""
+    monkeypatch.setattr(storage, "cached_share", lambda *_, **__: 0.0)
+    monkeypatch.setattr(storage, "read_for", lambda *_, **__: (4096, 0.001))
+
+
+def test_fio_is_left_out_where_it_would_measure_the_cache(file: Path, refused: None, at_once: None) -> None:
+    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 1, tell=str)
     assert found.how == "own reads in threads"
     assert "refuses direct reads" in found.notes[0]
     assert found.access == "buffered"
 
 
-def test_fio_is_not_started_where_there_is_too_little_time(file: Path) -> None:
-    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=str)
+def test_fio_is_not_started_where_there_is_too_little_time(file: Path, at_once: None) -> None:
+    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 1, tell=str)
     assert found.how == "own reads in threads"
     assert "third of a second" in found.notes[0]
 
