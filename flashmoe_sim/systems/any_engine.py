@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.systems.all_gpu import AllGpu
-from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.placed import PlacedLayers
@@ -30,9 +30,6 @@ class Plain(System):
     program: ClassVar[str] = ""
     has_command: ClassVar[bool] = False
     way: ClassVar[str]
-
-    def of_builds(self, case: Case) -> list[str]:
-        return []
 
     def whose(self, model: str) -> Whose:
         return Whose(f"{NAME}, {self.way}", NAME, self.spec, model)

@@ -166,17 +166,17 @@ def _of_engine(word: str, *, any_engine: bool) -> Sequence[System]:
 
 def _not_modelled(called: str, *, any_engine: bool) -> Sequence[System]:
     """The ways of any engine for one that is not modelled, or one of them: `vllm` or `vllm-cpu`, as a plain name."""
-    name = next((name for name in NOT_MODELLED if called.startswith(name)), "")
-    if not name or (called != name and not any_engine):
-        return ()
-    if not any_engine:
-        raise Unsupported(
-            f"how {NOT_MODELLED[name]} places experts is not modelled, so no setting of it can be named; "
-            f"`sim compare --system {name}` has the speed of any engine in its place"
-        )
-    from flashmoe_sim.systems.any_engine import ways_of
+    if any_engine:
+        from flashmoe_sim.systems.any_engine import ways_of
 
-    return [way for way in ways_of(name) if called in (name, plain_name(way.name))]
+        ways = [(name, way) for name in NOT_MODELLED if called.startswith(name) for way in ways_of(name)]
+        return [way for name, way in ways if called in (name, plain_name(way.name))]
+    if called in NOT_MODELLED:
+        raise Unsupported(
+            f"how {NOT_MODELLED[called]} places experts is not modelled, so no setting of it can be named; "
+            f"`sim compare --system {called}` has the speed of any engine in its place"
+        )
+    return ()
 
 
 def _modelled(called: str) -> Sequence[System]:

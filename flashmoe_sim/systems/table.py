@@ -103,30 +103,10 @@ SERVES = {
     "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
 }
 # Engines whose placement of experts is not modelled.
-_TITLES = (
-    "Aphrodite",
-    "ExLlamaV3",
-    "FastLLM",
-    "FlexGen",
-    "Krasis",
-    "LMDeploy",
-    "Lucebox",
-    "mistral.rs",
-    "MLC LLM",
-    "MNN",
-    "MoE-Infinity",
-    "ONNX Runtime",
-    "OpenVINO",
-    "PowerInfer",
-    "SGLang",
-    "sparkinfer",
-    "SwiftLM",
-    "TensorRT-LLM",
-    "tinygrad",
-    "tinyserve",
-    "transformers",
-    "vLLM",
-)
+_TITLES = """
+Aphrodite, ExLlamaV3, FastLLM, FlexGen, Krasis, LMDeploy, Lucebox, mistral.rs, MLC LLM, MNN, MoE-Infinity, ONNX
+Runtime, OpenVINO, PowerInfer, SGLang, sparkinfer, SwiftLM, TensorRT-LLM, tinygrad, tinyserve, transformers, vLLM
+"""
 
 
 def plain_name(text: str) -> str:
@@ -134,7 +114,7 @@ def plain_name(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-NOT_MODELLED = {plain_name(title): title for title in _TITLES}
+NOT_MODELLED = {plain_name(title): title for title in _TITLES.replace("\n", " ").strip().split(", ")}
 
 
 def parse_system(text: str) -> System:
