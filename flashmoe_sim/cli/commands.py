@@ -82,10 +82,9 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             question = interruptible(with_trace, question, _reads(lenient=lenient)["read"])
         found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
-            from flashmoe_sim.report.figures import save, styled
+            from flashmoe_sim.report.figure_files import draw
 
-            chart = question.chart(found)
-            save(styled(chart, **sides) if sides else chart, out, in_points=bool(sides))
+            draw(question.chart(found), out, sides)
         elif out is not None and out.suffix == ".tex":
             _write_latex(question.sections(found), out, force=force)
         elif out is not None:
@@ -246,7 +245,7 @@ _size_option = click.option(
 
 
 def _sides(size: str | None, out: Path | None) -> dict[str, Any]:
-    """What `--size` says of a picture. Raises BadInput if it is no size, or `--out` no picture."""
+    """The width and height of the picture, in points. Raises BadInput for a bad size, and for one without a picture."""
     if size is None:
         return {}
     from flashmoe_sim.io.errors import Incomplete

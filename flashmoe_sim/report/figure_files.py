@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from flashmoe_sim.options import option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
+    from flashmoe_sim.report.figures.style import Chart
 
 FORMATS = ("png", "svg", "pdf", "csv", "tex", "md")
 IN_POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4}
@@ -86,7 +87,6 @@ class FigureFiles:
         """Each figure in each format, by file; of a figure without a table there is none."""
         from flashmoe_sim.io.sections import latex, table_markdown
         from flashmoe_sim.io.whole import refuse_existing, temporary_folder
-        from flashmoe_sim.report.figures import save, styled
 
         if self.folder is None:
             return {}
@@ -107,9 +107,7 @@ class FigureFiles:
                     assert figure.table is not None
                     files[self.folder / name] = writers[kind](figure.table).encode()
                 else:
-                    chart = styled(figure.chart, **style) if style else figure.chart
-                    drawn = save(chart, scratch / name, in_points="width" in style)
-                    files[self.folder / name] = drawn.read_bytes()
+                    files[self.folder / name] = draw(figure.chart, scratch / name, style).read_bytes()
         return files
 
     @contextmanager
@@ -129,6 +127,13 @@ class FigureFiles:
                 with suppress(OSError):
                     place.rmdir()
             raise
+
+
+def draw(chart: Chart, path: Path, style: Mapping[str, Any]) -> Path:
+    """Write a figure as the file's suffix says. style: what `figures.styled` takes, with a point as its pixel."""
+    from flashmoe_sim.report.figures import save, styled
+
+    return save(styled(chart, **style) if style else chart, path, in_points="width" in style)
 
 
 def sides_of(size: str) -> dict[str, Any]:
