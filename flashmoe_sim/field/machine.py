@@ -38,7 +38,6 @@ UNFUSED, FUSED = ("qwen3next", "qwen35moe"), "2026-03-07"
 _RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
 _CARDS = re.compile(rf"^(?:(\d{{1,2}}) ?[x*\u00d7]|({'|'.join(COUNTS)})\b) ?(?=\S)", re.IGNORECASE)
 _CORES = re.compile(r"\b(\d{1,3})C\b")
-_TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 # What a row says of how it used them; others let threads and pages lie on both.
 _MODES = {
     MIRRORED: re.compile(r"\bUSE_NUMA\b|two copies|dual socket inferred", re.IGNORECASE),
@@ -140,9 +139,8 @@ def _chip(row: FieldRow) -> Part | None:
 
 
 def _check_one(row: FieldRow, column: str, *, alone: bool) -> None:
-    """Raise BadInput for several of what a computer has one of: a chip, or a CPU for boards with one socket.
-
-    alone: whether it is a chip.
+    """Raise BadInput if a row names several chips, or several CPUs that only fit boards with one socket: such a row is
+    about several machines. alone: whether the column names a chip.
     """
     text = getattr(row, column)
     cpu = part_in(text, ("cpu",))
@@ -219,7 +217,7 @@ def _generation(row: FieldRow) -> str:
 def _sockets(row: FieldRow, cpu: Part | None) -> int:
     """The sockets that a run had: one if it names one CPU, or was on one of two."""
     alone = cpu is None or link_between(cpu) is None or "single socket" in row.flags
-    return 1 if alone or _TWO_SOCKETS.match(row.cpu) is None else 2
+    return 2 if not alone and _counted(row.cpu)[0] == 2 else 1
 
 
 def _socket_mode(row: FieldRow) -> str:
