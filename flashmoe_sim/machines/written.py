@@ -213,15 +213,15 @@ def system_in(word: str) -> str:
     way = plain(_EDITION.sub("", word))
     known = _SYSTEMS.get(way.rstrip("0123456789"), "")
     first, *others = word.lower().split() or [""]
-    if not known and others and all(map(_RELEASE.fullmatch, others)):
-        known = "linux" if _SYSTEMS.get(plain(first)) == "linux" else ""
-    if not known and others and _SYSTEMS.get(plain(first)) == "macos":
-        known = (
-            "macos"
-            if all(word[0].isdecimal() or word == "latest" or _SYSTEMS.get(word) == "macos" for word in others)
-            else ""
-        )
+    family = _SYSTEMS.get(plain(first), "")
+    if not known and others and family in ("linux", "macos"):
+        is_release = _is_release_of_macos if family == "macos" else _RELEASE.fullmatch
+        known = family if all(is_release(one) for one in others) else ""
     return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
+
+
+def _is_release_of_macos(word: str) -> bool:
+    return word[0].isdecimal() or word == "latest" or _SYSTEMS.get(word) == "macos"
 
 
 def is_part(word: str) -> bool:
@@ -800,9 +800,9 @@ def _of_number(word: str) -> str:
 
 def named_part(word: str) -> Part | None:
     """The part with this name, alias or title, or None."""
-    names = _names()
     if is_incomplete_studio(word):
         return None
+    names = _names()
     if way := next((way for way in _ways(word) if way in names), ""):
         part = catalogue()[names[way]]
         return None if part.kind == "gpu" and _has_another_socket(part, word) else part

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from flashmoe_sim.machines.here.read import Here, this_machine
-from flashmoe_sim.machines.here.told import Seen, Told
+from flashmoe_sim.machines.here.texts import Seen, Told
 
 LIMIT_S = 1.3  # so that all is said within two seconds of the start
 MOST_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from flashmoe_sim.machines.here.told import Seen, text_of
+from flashmoe_sim.machines.here.texts import Seen, text_of
 from flashmoe_sim.machines.parts import Part, catalogue
 from flashmoe_sim.machines.written import named_part
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from flashmoe_sim.machines.here.told import Seen, text_of, trouble_of
+from flashmoe_sim.machines.here.texts import Seen, text_of, trouble_of
 from flashmoe_sim.machines.parts import Part
 from flashmoe_sim.machines.written import named_part, reported_part
 

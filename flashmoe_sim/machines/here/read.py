@@ -16,7 +16,7 @@ from flashmoe_sim.machines.here.by_system import cpus, memory_limit_bytes, memor
 from flashmoe_sim.machines.here.drives import drive_of
 from flashmoe_sim.machines.here.gpus import Found, SeenGpu, gpus_of
 from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, processors_of, ram_of
-from flashmoe_sim.machines.here.told import Seen, text_of, trouble_of
+from flashmoe_sim.machines.here.texts import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from flashmoe_sim.machines.here.told import Told
+from flashmoe_sim.machines.here.texts import Told
 
 PROCESSORS = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 ADAPTERS = r"SYSTEM\CurrentControlSet\Control\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.machines.here.told import Told, parse_seen
+from flashmoe_sim.machines.here.texts import Told, parse_seen
 
 MACHINES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("recorded.toml").read_text("utf-8"))["machine"]
 KINDS = {"DDR3": 0x18, "DDR4": 0x1A, "DDR5": 0x22, "LPDDR5": 0x23}

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.here.read import Here, this_machine
-from flashmoe_sim.machines.here.told import Told, parse_seen
+from flashmoe_sim.machines.here.texts import Told, parse_seen
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.written import parse_parts
 from tests.machines.here.records import MACHINES, seen_of

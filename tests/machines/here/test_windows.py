@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.machines.here import windows
 from flashmoe_sim.machines.here.read import this_machine
-from flashmoe_sim.machines.here.told import Told
+from flashmoe_sim.machines.here.texts import Told
 from tests.machines.here.records import smbios
 
 TABLE = bytes.fromhex(
