@@ -218,7 +218,7 @@ def _cause(setup: Setup, split: MissSplit, gap: Gap, larger: LargerBank, lookahe
         ahead = ""
         if lookahead is not None:
             steps = "step" if lookahead.steps == 1 else f"{lookahead.steps:,} steps"
-            ahead = f"; half of what better victims gain needs a view of only the next {steps}"
+            ahead = f"; a policy that sees only the next {steps} gets half of what better victims gain"
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (

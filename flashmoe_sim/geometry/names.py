@@ -205,7 +205,7 @@ _EXPERTS = re.compile(r"(\d+)e")
 _USED = re.compile(r"top(\d+)")
 _RESPELT = (  # what stands for what in a name
     (_SPLIT, ""),
-    (_SPLIT, ""),
+    (_SPLIT, ""),  # the number of a part may stand before the suffix
     (re.compile(r"(?<=\w) - [\d.]+ bpw\b"), ""),  # of a type, as llama-bench prints it
     (re.compile(r"\b([1-9]\d*)[-_ ]?of[-_ ]?(1[6-9]|[2-9]\d|[1-9]\d\d)(?:[-_ ]?experts)?\b"), r"top\1 \2e"),
     (re.compile(r"\b(\d+)[-_ ]?(?:experts?|active)\b"), r"\1e"),

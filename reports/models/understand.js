@@ -222,7 +222,7 @@ const takeMemory = (sizes, said, meant) => {
 // The drive and the context: options of the form, or what the command alone knows.
 const takeOptions = ({ drive, context }, { chosen, wanted, strange }) => {
   const options = { drive, context: context && (context === 4096 ? "" : `--context ${context}`) };
-    for (const [name, value] of Object.entries(options)) {
+  for (const [name, value] of Object.entries(options)) {
     if (value === null) continue;
     if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
     else strange.push(name === "drive" ? "a hard disk" : NOT_HELD.context(context.toLocaleString("en")));

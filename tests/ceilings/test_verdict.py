@@ -38,7 +38,7 @@ def test_policy() -> None:
     verdict = found(CYCLE, "4").verdict
     assert verdict.kind == "policy"
     assert verdict.text.startswith("min in the same bank would avoid 76% of 100 misses, mostly by its choice of vic")
-    assert "; half of what better victims gain needs a view of only the next step" in verdict.text
+    assert "; a policy that sees only the next step gets half of what better victims gain" in verdict.text
 
 
 def test_policy_by_admission() -> None:
