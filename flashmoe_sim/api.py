@@ -10,7 +10,7 @@ The functions are here because `sweep` is a folder in the package itself. A trac
 command line or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`; your own policy is a class or
 an instance, defined anywhere. A machine is a name, a file or a `Machine`. Sizes such as `dense` and `kv` have a unit
 (`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md; `.to_pandas()` converts them,
-and `figures` draws them: `figures.hit_curves(table)`.
+and `figures` draws them: `figures.hit_curves(table)`. In a notebook, `plain_tables()` shows them without quotes.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
 from flashmoe_sim.question import in_order
 from flashmoe_sim.report import figures
+from flashmoe_sim.report.notebook_tables import plain_tables
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.left_out import reasons
@@ -81,6 +82,7 @@ __all__ = [
     "load_model",
     "load_trace",
     "next_run",
+    "plain_tables",
     "predict",
     "recommend",
     "replay",

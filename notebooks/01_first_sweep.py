@@ -24,7 +24,7 @@ import polars as pl
 import flashmoe_sim.api as sim
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=80)
+sim.plain_tables()
 
 trace = sim.load_trace("gpt-oss-120b")
 about = sim.inspect(trace)

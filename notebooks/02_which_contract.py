@@ -22,7 +22,7 @@ import polars as pl
 import flashmoe_sim.api as sim
 from native_bridge.engines.read import read_run
 
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=80)
+sim.plain_tables()
 CONTRACTS = ["sequential", "atomic", "protected", "runtime"]
 
 # %% [markdown]

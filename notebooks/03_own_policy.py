@@ -21,7 +21,7 @@ import polars as pl
 
 import flashmoe_sim.api as sim
 
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=40, fmt_str_lengths=80)
+sim.plain_tables()
 
 
 def count(state, slot, key, now, upcoming):

@@ -33,7 +33,7 @@ from flashmoe_sim.tune.trials import SURE, Outcome
 from native_bridge.engines.read import fit_runs, read_run
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, tbl_cols=12, fmt_str_lengths=80)
+sim.plain_tables()
 runs = sim.bundled_folder() / "data" / "runs-timed"
 
 # %% [markdown]

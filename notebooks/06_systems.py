@@ -23,7 +23,7 @@ import polars as pl
 import flashmoe_sim.api as sim
 
 altair.renderers.enable("png", ppi=80)  # pictures that GitHub shows, too; without this line they are interactive
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=100)
+sim.plain_tables()
 PARTS = ["read_ms", "upload_ms", "cpu_ms", "compute_ms", "host_ms"]
 
 # %% [markdown]

@@ -20,7 +20,7 @@ import polars as pl
 
 import flashmoe_sim.api as sim
 
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=100)
+sim.plain_tables()
 SYSTEMS = "hot-cache,placed,all-gpu,cpu"
 trace = sim.load_trace("gpt-oss-120b")
 

@@ -29,7 +29,7 @@ import polars as pl
 import flashmoe_sim.api as sim
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
-pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=40, fmt_str_lengths=80)
+sim.plain_tables()
 
 LEARNT, NEW = ["python-256", "prose-256"], "cpp-256"  # text of one model: for training, and to be judged on
 EXPERTS, WINDOW = 256, 64

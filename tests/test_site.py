@@ -94,3 +94,15 @@ def test_the_name_of_the_project_leads_to_the_page_that_answers(site: str, brows
             browser.run("return document.querySelector(arguments[0]).getAttribute('href')", place)
             == f"{levels}index.html"
         )
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [768, 1280])
+def test_lines_of_code_are_cut_between_words_and_copied_whole(site: str, browser: Browser, width: int) -> None:
+    browser.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    browser.driver.get(f"{site}guides/compare/")
+    blocks = "const blocks = [...document.querySelectorAll('pre > code')]; "
+    assert browser.run(f"{blocks}return blocks.filter(one => one.scrollWidth > one.clientWidth).length") == 0
+    assert browser.run(f"{blocks}return blocks.filter(one => one.innerText !== one.textContent).length") == 0
+    words = "[...document.querySelectorAll('pre > code > span')]"
+    assert browser.run(f"return {words}.some(one => one.textContent === '--moe-hot-cache-max-mib')")

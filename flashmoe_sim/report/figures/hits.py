@@ -108,14 +108,15 @@ def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
         return []
     best.sort(key=lambda row: row["x"])
     ceiling = altair.Chart(values(best)).encode(x=axis.x(), y=y)
-    first = {"x": best[0]["x"], "y": best[0]["y"], "name": "min"}
-    name = altair.Chart(values([first])).encode(x=axis.x(), y=y, text="name:N")
+    middle = best[len(best) // 2]
+    above = {"x": middle["x"], "y": middle["y"], "name": "min"}
+    name = altair.Chart(values([above])).encode(x=axis.x(), y=y, text="name:N")
     return [
         ceiling.mark_area(style="shade").encode(y2="top:Q"),
         ceiling.mark_line(style="ceiling")
         if len(best) > 1
         else ceiling.mark_tick(style="ceiling", orient="horizontal", size=80, thickness=2),
-        name.mark_text(align="left", baseline="bottom", dx=4, dy=-6, style="note"),
+        name.mark_text(align="right", baseline="bottom", dx=-4, dy=-2, style="note"),
     ]
 
 

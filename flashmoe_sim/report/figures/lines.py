@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.policies.bank import parse_bank
-from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
+from flashmoe_sim.report.figures.style import DASHES, SHAPES, Row, cleaned, labels, names_apart, values
 from flashmoe_sim.sweep.summary import foresees, line_text, of_user
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ MOST_MARKERS = 20  # of a line
 MOST_TICKS = 24
 LOGARITHMIC = 8  # if the largest bank is at least this many times the smallest
 LEAST_POWERS = 3
-LETTER_PIXELS = 16
 
 
 @dataclass(frozen=True)
@@ -253,9 +252,8 @@ def _end_labels(
     """Names right of the figure, moved so that none overlap; the first `lines` of them have markers."""
     import altair
 
-    heights = spread([value for _, value in ends], LETTER_PIXELS * (top - low) / HEIGHT, low, top)
     _, right = axis.ends
-    rows = [{"line": name, "x": right, "y": height} for (name, _), height in zip(ends, heights, strict=True)]
+    rows = names_apart([{"line": name, "x": right, "ends_at": value} for name, value in ends], low, top)
     named_lines, others = (altair.Chart(values(some)).encode(x=axis.x(), y=y) for some in (rows[:lines], rows[lines:]))
     layers = []
     if lines:

@@ -22,6 +22,7 @@ INSTALL = "pip install '.[report]'"
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 FONT_SIZE = 12
 HEIGHT = 300
+NAME = 16  # pixels from one name at the end of a line to the next
 LEAST_HEIGHT = 120
 WIDTH = 640
 NARROW = 480  # below this width, panels and legend entries are stacked
@@ -119,6 +120,7 @@ def styled(
         if height is not None:
             shown.height = height
         shown.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
+        shown.layer = _with_names_apart(shown.layer, shown.height, font_size / FONT_SIZE)
     pixels = PHONE if width == "container" else width
     is_narrow = width != "container" and width < NARROW and not isinstance(shown, altair.ConcatChart)
     letters = (pixels - AXIS if is_narrow else pixels) * FONT_SIZE / font_size
@@ -262,6 +264,36 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
         moved[one] = min(max(places[one], floor), ceiling)
         floor = moved[one] + gap
     return moved
+
+
+def names_apart(rows: Sequence[Row], low: float, top: float, *, gap: float = NAME / HEIGHT) -> list[Row]:
+    """Names right of a figure from `low` to `top`, moved in `y` so that none overlap.
+
+    rows: each with the value at which its line ends, `ends_at`. gap: between two names, of the figure's height.
+    """
+    heights = spread([row["ends_at"] for row in rows], gap * (top - low), low, top)
+    return [row | {"y": height} for row, height in zip(rows, heights, strict=True)]
+
+
+def _with_names_apart(layers: Sequence[Any], height: float, times: float) -> list[Any]:
+    """The layers of a figure of another height, with letters that many times as large as usual."""
+    rows = {number: found for number, layer in enumerate(layers) if (found := _names(layer))}
+    if not rows:
+        return list(layers)
+    low, top = layers[next(iter(rows))].encoding.y["scale"]["domain"]
+    each = {row["line"]: row for some in rows.values() for row in some}
+    moved = {row["line"]: row for row in names_apart(list(each.values()), low, top, gap=NAME * times / height)}
+    drawn = list(layers)
+    for number, some in rows.items():
+        drawn[number] = layers[number].copy(deep=False)
+        drawn[number].data = values(moved[row["line"]] for row in some)
+    return drawn
+
+
+def _names(layer: Any) -> list[Row]:
+    """The rows of a layer of names at the ends of lines; of another: none."""
+    rows = getattr(layer.data, "values", [])
+    return rows if rows and "ends_at" in rows[0] else []
 
 
 LINE, BAR, ROW = 15, 12, 40  # pixels: a line of text, a bar, and both with the room below

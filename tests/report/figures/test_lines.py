@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.image import imread
 
@@ -139,6 +140,22 @@ def test_labels_differ_and_places_stand_apart() -> None:
     assert spread([5, 5, 5], 2, 0, 10) == [5, 7, 9]
     assert spread([9, 10, 1], 3, 0, 10) == [7, 10, 1]
     assert spread([1, 2, 3], 10, 0, 10) == [0, 5, 10]
+
+
+@pytest.mark.parametrize(
+    ("size", "pixels"), [({}, 16), ({"width": 238, "font_size": 8}, 16 * 8 / 12), ({"height": 400}, 16)]
+)
+def test_names_at_the_ends_of_lines_do_not_overlap(size: dict[str, int], pixels: float) -> None:
+    rows = [
+        timed(bank, policy, 8 + 0.01 * place)
+        for place, policy in enumerate(("lru", "fifo", "lfu"))
+        for bank in (16, 32)
+    ]
+    chart = styled(speeds(results(*rows), ceilings=ceilings_of(all_hit=8.1)), **size)
+    top = chart.to_dict()["layer"][0]["encoding"]["y"]["scale"]["domain"][1]
+    places = sorted(one["y"] * chart.height / top for one in rows_of(chart, "ends_at"))
+    assert len(places) == 4
+    assert np.diff(places) == pytest.approx(pixels)
 
 
 def ceilings_of(*, all_hit: float, parts: dict[str, float] | None = None) -> SpeedCeilings:
