@@ -251,7 +251,7 @@ def _seen(
     seen = observed(one.tok_s, speed_on, loads, unknown=unknown, sd=one.sd or 0.0)
 
     def on_it(machine: Machine) -> Expected:
-        return run(_larger(machine) if larger else machine, interval=True)[1]
+        return run(roomier(machine) if larger else machine, interval=True)[1]
 
     other = "" if model is None or geometry.name == model.name else geometry.name
     ran = Ran(system, replace(case, machine=machine), seen, prompt=one.prompt, depth=one.depth)
@@ -276,7 +276,7 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
     try:
         system.check(case)
     except BadInput as error:
-        larger = replace(case, machine=_larger(case.machine))
+        larger = replace(case, machine=roomier(case.machine))
         try:
             system.check(larger)
         except BadInput:
@@ -299,7 +299,8 @@ def _what_fits(system: System, case: Case) -> str:
     return ""
 
 
-def _larger(machine: Machine) -> Machine:
+def roomier(machine: Machine) -> Machine:
+    """The machine with as much more memory as a plan may be wrong."""
     known = dict(machine.quantities())
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 

@@ -10,6 +10,7 @@ from itertools import product
 from types import MappingProxyType
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.measured.learn import roomier
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
@@ -20,6 +21,7 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import LAYERS, Search, Trial, prospects
 
 BEYOND = 3  # fewer layers on the CPU than the plan says: it may be wrong
+FULL = 0.15  # of what a plan keeps in the GPU's memory: with less left free, it may be full
 EACH, WIDER = 4, 1.25  # so many numbers of layers are tried one by one, and then every so many times as many
 FASTEST = 2  # settings of a system that are tried with its other choices, and on other cases
 
@@ -53,7 +55,8 @@ class Grid:
         found = [self.of(one) for one in self.trials]
         prior = prospects(self.trials, found, self.case, self.objective)
         kept = {"gpu": [one.gpu_bytes or 0 for one in found], "ram": [one.ram_bytes or 0 for one in found]}
-        return Search(self.trials, prior, [one.tight for one in found], kept)
+        full = [one.tight or (one.gpu_free_bytes or 0) < FULL * (one.gpu_bytes or 0) for one in found]
+        return Search(self.trials, prior, [one.tight for one in found], full, kept)
 
 
 def grid(
@@ -92,13 +95,13 @@ def grid(
         for number, system in enumerate(wanted):
             if progress is not None:
                 progress(number, len(wanted))
-            one = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
+            one = predicted(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
             if objective.seconds(one) is None:
                 refused.append((system, one.why_not))
                 continue
             timed[system] = one
             if case.depth and system not in before_s:
-                filled = at_setting(workload, empty, system, interval=False, prompt_tokens=case.depth)
+                filled = predicted(workload, empty, system, prompt_tokens=case.depth)
                 before_s[system] = case.depth / filled.prompt_tok_s if filled.prompt_tok_s else 0.0
 
     predict(list(wanted(case)), case, timed)
@@ -113,6 +116,21 @@ def grid(
         on_others[knob] = {one: found[one] for kind in _kinds(found) for one in _fastest(kind, found, objective)}
         trials += [Trial(system, (*of, knob)) for system in on_others[knob] for of in _knobs(system, knobs)]
     return Grid(tuple(trials), timed, case, objective, before_s, on_others)
+
+
+def predicted(
+    workload: Workload, case: Case, system: System, *, borrowed: bool = False, prompt_tokens: int = 0
+) -> Compared:
+    """The prediction of a setting; if its plan exceeds the memory by no more than a plan may be wrong, it is tight."""
+    found = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=prompt_tokens)
+    if found.tok_s is not None:
+        return found
+    with_room = at_setting(workload, _with_room(case), system, borrowed=borrowed, prompt_tokens=prompt_tokens)
+    return found if with_room.tok_s is None else replace(with_room, tight=True)
+
+
+def _with_room(case: Case) -> Case:
+    return replace(case, machine=roomier(case.machine))
 
 
 def _kinds(timed: Mapping[System, Compared]) -> dict[type[System], None]:
@@ -158,7 +176,7 @@ def _settings(system: System, case: Case, objective: Objective) -> Iterator[Syst
             sized = one.at_each_size(case)
         else:
             sized = [one.of_size(layers) for layers in _layers(min(one.sizes(case)), max(one.sizes(case)))]
-            sized = [each for each in sized if _holds(each, case)]
+            sized = [each for each in sized if _holds(each, _with_room(case))]
         for each in sized:
             yield each
             yield from _cut_otherwise(each, case)

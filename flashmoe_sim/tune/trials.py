@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from statistics import NormalDist, fmean
@@ -25,6 +25,8 @@ SURE = 0.95  # that nothing is more than NEAR faster: then it ends
 JOINT = 4096  # draws from which that is read
 MAY = 0.1  # that a setting is more than NEAR faster: less is not worth a look
 TWICE = 2  # times that the best one ran before it is believed: a machine may have become slower meanwhile
+APART, AGAIN = 2.0, 4  # times what repeats say that runs may be off what is believed; and how often that is asked
+SPILLED = 4.0  # standard deviations slower than others say: then a run lacked memory
 NOTICED = 0.004  # of a speed: a run that is expected to gain less is not made
 RUN_SD = estimate("trials.run_sd").value
 ALIKE, APART_SD = estimate("trials.alike").value, estimate("trials.apart_sd").value
@@ -88,17 +90,20 @@ class Prospects:
         gain = row / (row[place] + sd * sd)
         return Prospects(self.mean + gain * (log_speed - self.mean[place]), self.covariance - np.outer(gain, row))
 
-    def worth(self, sd: float) -> Vector:
-        """How much faster the one that then seems fastest is expected to be after a run of each: f64 [settings].
+    def worth(self, sd: float, ran: Sequence[int] = ()) -> Vector:
+        """How much faster the choice is expected to be after a run of each: f64 [settings], of the logarithm.
 
-        Of the logarithm. sd: of a run's logarithm. Source: the knowledge gradient for correlated normal beliefs
-        (Frazier, Powell and Dayanik 2009, INFORMS Journal on Computing 21, 4); the mean is over the strata of
-        `machines.belief` where they integrate exactly.
+        sd: of a run's logarithm. ran: those that ran, of which one is chosen. Source: the knowledge gradient for
+        correlated normal beliefs (Frazier, Powell and Dayanik 2009, INFORMS Journal on Computing 21, 4), where
+        everything may be chosen; what did not run may not be here, so that a run of what seems fastest is worth its
+        lead. The mean is over the strata of `machines.belief` where they integrate exactly.
         """
         steps = self.covariance / np.sqrt(np.diagonal(self.covariance) + sd * sd)
-        z, now = normals("a run"), self.mean.max()
-        best = [float((self.mean[:, None] + step[:, None] * z).max(axis=0).mean()) for step in steps.T]
-        return np.array(best) - float(now)
+        z, everything, best = normals("a run"), range(len(self.mean)), []
+        for place, step in enumerate(steps.T):
+            chosen = [*{*ran, place}] if ran else everything
+            best.append(float((self.mean[chosen, None] + step[chosen, None] * z).max(axis=0).mean()))
+        return np.array(best) - float(self.mean[[*ran] or everything].max())
 
     def may_be_faster(self, place: int) -> NDArray[np.bool_]:
         """Which ones are more than NEAR faster than this one with a probability of MAY: bool [settings]."""
@@ -118,20 +123,22 @@ class Prospects:
 class Search:
     """The search for the fastest of `trials`, which are not all tried: what was tried, and what that says of the rest.
 
-    tight: of each, whether its plan may exceed the GPU's memory. kept_bytes: by memory, what each keeps there.
+    tight: of each, whether its plan may exceed the GPU's memory. full: whether it leaves little of it. kept_bytes: by
+        memory, what each keeps there.
     ran: places and outcomes, in order.
     """
 
     trials: Sequence[Trial]
     prior: Prospects
     tight: Sequence[bool]
+    full: Sequence[bool]
     kept_bytes: Mapping[str, Sequence[int]]
     ran: list[tuple[int, Outcome]] = field(default_factory=list)
 
     def hear(self, place: int, outcome: Outcome) -> None:
         """Take a run into account."""
         self.ran.append((place, outcome))
-        for name in ("now", "failed", "worth"):
+        for name in ("now", "spilled", "failed", "worth"):
             self.__dict__.pop(name, None)
 
     @property
@@ -167,17 +174,54 @@ class Search:
 
     @cached_property
     def now(self) -> Prospects:
-        """What is believed after the runs."""
-        found, run_sd = self.prior, self.run_sd
+        """What is believed after the runs.
+
+        Where they contradict each other, as if the machine had become slower meanwhile, they differ by more than the
+        repeats say.
+        """
+        places, run_sd = self._timed - self.spilled, self.run_sd
+        for _ in range(AGAIN):
+            found = self._after(places, run_sd)
+            off = [
+                math.log(run.seconds) + found.mean[place] for place, run in self.ran if place in places and run.seconds
+            ]
+            if not off or (apart := math.sqrt(fmean(one * one for one in off))) <= APART * run_sd:
+                break
+            run_sd = apart
+        return found
+
+    def _after(self, places: Set[int], run_sd: float) -> Prospects:
+        """What is believed after the runs of these. run_sd: by how much runs of one setting differ."""
+        found = self.prior
         for place, outcome in self.ran:
-            if outcome.seconds is not None:
+            if place in places and outcome.seconds is not None:
                 found = found.after(place, -math.log(outcome.seconds), math.hypot(run_sd, outcome.sd))
+        return found
+
+    @property
+    def _timed(self) -> set[int]:
+        return {place for place, outcome in self.ran if outcome.seconds is not None}
+
+    @cached_property
+    def spilled(self) -> set[int]:
+        """Those of `full` that are SPILLED standard deviations slower than what keeps less GPU memory says of them.
+
+        Some drivers do not stop when the memory is full, and move what does not fit to RAM.
+        """
+        kept, found = self.kept_bytes["gpu"], set[int]()
+        for place in filter(self.full.__getitem__, self._timed):
+            if less := {other for other in self._timed if kept[other] < kept[place]}:
+                said = self._after(less, self.run_sd)
+                sd = math.hypot(math.sqrt(said.covariance[place, place]), self.run_sd)
+                seconds = min(run.seconds for run in self.by_place[place] if run.seconds)
+                if -math.log(seconds) < said.mean[place] - SPILLED * sd:
+                    found.add(place)
         return found
 
     @property
     def best(self) -> int | None:
         """Of those that ran, the one that is likely the fastest; None if none did."""
-        ran = {place for place, outcome in self.ran if outcome.seconds is not None} - self.failed
+        ran = self._timed - self.failed
         return max(ran, key=lambda place: self.now.mean[place], default=None)
 
     @cached_property
@@ -185,7 +229,9 @@ class Search:
         """Those that failed, and those that need as much of a memory as one for which it was too small."""
         found = {place for place, outcome in self.ran if outcome.seconds is None}
         for where, kept in self.kept_bytes.items():
-            lacking = min((kept[place] for place, outcome in self.ran if outcome.lacks == where), default=math.inf)
+            lacked = set(self.spilled) if where == "gpu" else set()
+            lacked |= {place for place, outcome in self.ran if outcome.lacks == where}
+            lacking = min((kept[place] for place in lacked), default=math.inf)
             found |= {place for place, size in enumerate(kept) if size >= lacking}
         return found
 
@@ -208,7 +254,8 @@ class Search:
     def worth(self) -> dict[int, float]:
         """What a run of each setting is worth, of those that may run next; see `Prospects.worth`."""
         places = [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
-        return dict(zip(places, self.now.of(places).worth(self.run_sd).tolist(), strict=True)) if places else {}
+        ran = [place for place, number in enumerate(places) if number in self._timed]
+        return dict(zip(places, self.now.of(places).worth(self.run_sd, ran).tolist(), strict=True)) if places else {}
 
     def next(self, minutes: Callable[[int], float]) -> int | None:
         """The run that is worth most for its time; None if nothing is left that may run. minutes: that one takes.
@@ -231,8 +278,7 @@ class Search:
         """Whether it surely has the memory, or everything ran that may lack some and keeps less, and something else."""
         if not self.tight[place]:
             return True
-        ran = {number for number, outcome in self.ran if outcome.seconds is not None}
-        kept = self.kept_bytes["gpu"]
+        ran, kept = self._timed, self.kept_bytes["gpu"]
         less = [number for number, size in enumerate(kept) if self.tight[number] and size < kept[place]]
         return (bool(ran) or all(self.tight)) and ran.issuperset(less)
 

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
     from native_bridge.tuning.program import Program
-    from native_bridge.tuning.session import Session
+    from native_bridge.tuning.session import Session, TunedRun
 
 MACHINE = "machine.toml"  # in the folder
 FIRST = 6  # settings that --dry-run shows
+SPILLED = "much slower than with less in the GPU's memory, which is likely full"
 UNSTEADY = 0.1  # of a speed: runs alike that differ by more are told
 
 
@@ -352,14 +353,18 @@ def _predicted(found: Tuned, place: int) -> str:
 
 def runs_table(found: Tuned) -> Section:
     """A row for each run, predicted and measured."""
-    grid = found.session.grid
+    grid, spilled = found.session.grid, found.session.search.spilled
     places = {trial: place for place, trial in enumerate(grid.trials)}
+
+    def odd(run: TunedRun) -> str:
+        return run.outcome.failed or run.note or (SPILLED if places[run.trial] in spilled else "")
+
     columns: list[Column] = [
         ("run", "right", lambda row: str(row[0])),
         ("setting", "left", lambda row: row[1].trial.spec),
         ("predicted, 90%", "right", lambda row: _predicted(found, places[row[1].trial])),
         ("measured", "right", lambda row: reached(row[1].outcome.seconds, grid.objective)),
-        ("", "left", lambda row: row[1].outcome.failed or row[1].note),
+        ("", "left", lambda row: odd(row[1])),
     ]
     return Section("", (table(columns, list(enumerate(found.session.runs, 1))),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -16,13 +16,12 @@ import polars as pl
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.measured.learn import ROOM, ROOMS
 from flashmoe_sim.options import MemoryOptions
-from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.resolve import Resolved, resolve
 from flashmoe_sim.systems.table import parse_system
-from flashmoe_sim.tune.grid import Grid
+from flashmoe_sim.tune.grid import Grid, predicted
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import SURE, THREADS, UBATCH, Outcome, Trial
 
@@ -193,22 +192,12 @@ def _on(model: str, machine: str, depth: int, tokens: int) -> Resolved:
 
 
 def _timed(on: Resolved, system: System, tokens: int) -> Compared:
-    """The prediction, with some more memory if only the plan says that it did not fit."""
     assert on.workload is not None
-
-    def ask(case: Case) -> Compared:
-        try:
-            sized = system if system.size_given else system.sized(case)
-        except BadInput as error:
-            return Compared.refused(system, error)
-        return at_setting(on.workload, case, sized, borrowed=bool(on.borrowed), prompt_tokens=tokens)
-
-    found = ask(on.case)
-    if found.tok_s is not None:
-        return found
-    known = dict(on.case.machine.quantities())
-    larger = on.case.machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
-    return ask(replace(on.case, machine=larger))
+    try:
+        sized = system if system.size_given else system.sized(on.case)
+    except BadInput as error:
+        return Compared.refused(system, error)
+    return predicted(on.workload, on.case, sized, borrowed=bool(on.borrowed), prompt_tokens=tokens)
 
 
 def _outcome(tok_s: float | None, tokens: int) -> Outcome:

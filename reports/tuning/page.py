@@ -26,8 +26,9 @@ what the runs so far say. TPE is Optuna's, with its own choices after three rand
 random is the expected number. A setting that ran before is no run. Layers on the CPU, micro-batches, caches, threads
 and mapping are what it tries; builds, branches, types of keys and drafts it can only begin blindly, as the others do.
 
-The guesses on threads, and on how alike settings of a system are, were set on rows of these grids and of reports/field,
-and so were many numbers of the machines; how two settings on one machine compare was fitted on none.
+The guesses on threads, on how alike settings of a system are, and on when a full memory slows a run, were set on rows
+of these grids and of reports/field, and so were many numbers of the machines; how two settings on one machine compare
+was fitted on none.
 
 ```sh
 python -m reports.tuning   # with optuna installed; runs.csv, and this page

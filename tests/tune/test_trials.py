@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import combinations, pairwise
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.systems.resolve import resolve
@@ -41,9 +43,12 @@ def test_a_measurement_counts_as_in_the_joint_density(seed: int) -> None:
     np.testing.assert_allclose(after.mean, mean, atol=1e-9)
 
 
-def exact_gain(prospects: Prospects, place: int, sd: float) -> float:
+def exact_gain(prospects: Prospects, place: int, sd: float, ran: Collection[int] = ()) -> float:
     """The expected largest of lines in a normal number, by the corners of their upper hull."""
+    now = float(prospects.mean[[*ran]].max() if ran else prospects.mean.max())
+    chosen = sorted({*ran, place}) if ran else range(5)
     slopes = prospects.covariance[place] / math.sqrt(prospects.covariance[place, place] + sd * sd)
+    slopes, prospects = slopes[chosen], prospects.of(chosen)
     crossings = {-40.0, 40.0}
     for i, j in combinations(range(len(slopes)), 2):
         if abs(slopes[i] - slopes[j]) > 1e-12:
@@ -54,15 +59,16 @@ def exact_gain(prospects: Prospects, place: int, sd: float) -> float:
         mass = (math.erf(hi / math.sqrt(2)) - math.erf(lo / math.sqrt(2))) / 2
         density = (math.exp(-lo * lo / 2) - math.exp(-hi * hi / 2)) / math.sqrt(2 * math.pi)
         total += prospects.mean[top] * mass + slopes[top] * density
-    return total - float(prospects.mean.max())
+    return total - now
 
 
+@pytest.mark.parametrize("ran", [(), (1,), (0, 3)])
 @pytest.mark.parametrize("seed", range(5))
-def test_what_a_run_is_worth(seed: int) -> None:
+def test_what_a_run_is_worth(seed: int, ran: tuple[int, ...]) -> None:
     prospects = some_prospects(seed)
-    worth = prospects.worth(0.2)
+    worth = prospects.worth(0.2, ran)
     for place in range(5):
-        assert worth[place] == pytest.approx(exact_gain(prospects, place, 0.2), abs=0.01)
+        assert worth[place] == pytest.approx(exact_gain(prospects, place, 0.2, ran), abs=0.01)
     assert (worth >= -0.01).all()
 
 
@@ -139,6 +145,49 @@ def test_what_may_lack_memory_is_tried_one_step_at_a_time() -> None:
         search.hear(place, Outcome(0.05))
 
 
+def search_of(mean: Sequence[float], apart: float, *, full: Sequence[bool]) -> Search:
+    """A search among settings whose errors are alike but for `apart`, each with more GPU memory than the one before."""
+    covariance = 0.16 + apart**2 * np.eye(len(mean))
+    trials, kept = grid_of("placed").trials[: len(mean)], {"gpu": [*range(1, len(mean) + 1)]}
+    return Search(trials, Prospects(np.array(mean), covariance), [False] * len(mean), full, kept)
+
+
+def test_it_does_not_end_before_what_is_surely_faster_ran() -> None:
+    """A run of it says nothing that is not known, but only what ran is chosen."""
+    search = search_of([0.0, 0.13], 0.001, full=[False, False])
+    search.hear(0, Outcome(1.0))
+    search.hear(0, Outcome(1.0))
+    assert not search.is_even
+    assert search.next(lambda _: 1.0) == 1
+
+
+def test_what_spills_into_ram_says_nothing_of_smaller_ones() -> None:
+    search = search_of([0.0, 0.07, 0.14], 0.1, full=[False, True, True])
+    for place, seconds in ((2, 1.5), (0, 0.5)):
+        search.hear(place, Outcome(seconds))
+    assert (search.spilled, search.failed) == ({2}, {2})
+    assert search.next(lambda _: 1.0) == 1
+    search.hear(1, Outcome(0.47))
+    assert search.best == 1
+
+
+def test_a_slow_run_with_memory_to_spare_is_no_spill() -> None:
+    search = search_of([0.0, 0.07, 0.14], 0.1, full=[False, False, False])
+    search.hear(2, Outcome(1.5))
+    search.hear(0, Outcome(0.5))
+    assert not search.failed
+
+
+def test_a_plan_may_be_wrong_by_some_layers() -> None:
+    of = grid_of("placed")
+    gpu = of.case.machine.gpu
+    assert gpu is not None
+    assert gpu.memory_gib is not None
+    beyond = {one for one in of.timed if (of.timed[one].gpu_bytes or 0) > gpu.memory_gib.value * GIB}
+    assert beyond
+    assert all(of.timed[one].tight for one in beyond)
+
+
 def test_a_gpu_that_is_too_small_says_nothing_of_the_cpu() -> None:
     of = grid_of()
     search = of.search()
@@ -162,7 +211,11 @@ def test_a_program_that_becomes_slower_is_not_believed() -> None:
 
 def test_runs_alike_replace_the_guess_of_a_disturbed_machine() -> None:
     search = Search(
-        [Trial(one.system) for one in grid_of("placed").trials[:2]], some_prospects(0, 2), [False] * 2, [1, 2]
+        [Trial(one.system) for one in grid_of("placed").trials[:2]],
+        some_prospects(0, 2),
+        [False] * 2,
+        [False] * 2,
+        {"gpu": [1, 2]},
     )
     search.hear(0, Outcome(0.05, disturbed=True))
     assert search.run_sd == pytest.approx(0.3)

@@ -33,8 +33,9 @@ test parameters:
 def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:
     """Print what a run prints.
 
-    speed: tokens a second with everything on the CPU and 8 threads. best: layers on the CPU below which memory lacks.
-    cores: the mask with which it is faster. breaks: how it fails.
+    speed: tokens a second with everything on the CPU and 8 threads. least_layers: on the CPU, below which memory lacks;
+        with less than `spills`, it is full, and the driver moves the rest to RAM. cores: the mask with which it is
+        faster. breaks: how it fails.
     """
     if "--help" in words:
         print(behaviour.get("help", HELP))
@@ -54,6 +55,8 @@ def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:
         _end(
             "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1 MiB on device 0: cudaMalloc failed: out of memory"
         )
+    if layers < behaviour.get("spills", 0):
+        speed /= 30
     if breaks == "slower" and runs >= 2:
         speed /= 4
     _break(breaks, runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.measured.read import read_measured
+from flashmoe_sim.tune import grid, trials
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
 from native_bridge.tuning import session
@@ -115,6 +117,19 @@ def test_memory_that_lacks_is_not_asked_for_again(tmp_path: Path, capsys: pytest
     for number, (_, lacks) in enumerate(layers):
         if lacks:
             assert all(later >= 1 for later, _ in layers[number + 1 :])
+
+
+def test_a_full_gpu_that_does_not_stop_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where the driver moves what does not fit to RAM."""
+    monkeypatch.setattr(grid, "FULL", math.inf)  # the model is tiny,
+    monkeypatch.setattr(trials, "SPILLED", 1.0)  # and its speeds are far from the predicted ones
+    assert tune(tmp_path, "--system", "placed", spills=3) == 0
+    out = capsys.readouterr().out
+    best = next(line for line in out.splitlines() if "measured;" in line)
+    assert int(best.partition("cpu_layers=")[2].partition(":")[0]) >= 3
+    assert "which is likely full" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
