@@ -240,7 +240,7 @@ def _out_option(verb: type[Verb[Any]]) -> Any:
 _size_option = click.option(
     "--size",
     metavar="SIZE",
-    help="Of the picture: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt.",
+    help="Of the picture: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, or points.",
 )
 
 

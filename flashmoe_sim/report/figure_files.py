@@ -39,7 +39,7 @@ class FigureFiles:
     size: str | None = option_field(
         None,
         "SIZE",
-        "Of --figures: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt.",
+        "Of --figures: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, or points.",
         on_command_line=True,
     )
     font: str | None = option_field(None, "NAME", "Of --figures.", on_command_line=True)
@@ -138,10 +138,11 @@ def draw(chart: Chart, path: Path, style: Mapping[str, Any]) -> Path:
 
 def sides_of(size: str) -> dict[str, Any]:
     """The width, and the height if it is given, in points: what `--size` says. Raises BadInput if it says none."""
-    given = re.fullmatch(r"(\d+\.?\d*)(in|cm|mm|pt)?(?:x(\d+\.?\d*)(in|cm|mm|pt))?", size.strip())
+    given = re.fullmatch(r"(\d+\.?\d*)(in|cm|mm|pt)?(?:x(\d+\.?\d*)(in|cm|mm|pt)?)?", size.strip())
     points: list[float] = []
-    if given and (unit := given[2] or given[4]):
-        points = [float(given[1]) * IN_POINTS[unit], *([float(given[3]) * IN_POINTS[given[4]]] if given[3] else ())]
+    if given:
+        height, unit = given[4] or given[2] or "pt", given[2] or given[4] or "pt"
+        points = [float(given[1]) * IN_POINTS[unit], *([float(given[3]) * IN_POINTS[height]] if given[3] else ())]
     if not points or not all(36 <= one <= MOST_POINTS for one in points):
         raise Malformed(f"--size {size!r}: expected 36 to {MOST_POINTS} points, such as 3.3in, 85mm or 8.5x5cm")
     return dict(zip(("width", "height"), map(round, points), strict=False))

@@ -103,8 +103,9 @@ def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     assert "exists" in refusal(capsys, *ASKED, "--out", str(out))
 
 
-def test_a_picture_is_as_wide_as_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    asked, out = [*ASKED, "--system", "all-gpu,placed", "--size", "238pt"], tmp_path / "systems.svg"
+@pytest.mark.parametrize("size", ["238pt", "238", "238x200"])
+def test_a_picture_is_as_wide_as_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path, size: str) -> None:
+    asked, out = [*ASKED, "--system", "all-gpu,placed", "--size", size], tmp_path / "systems.svg"
     assert main([*asked, "--out", str(out)]) == 0
     assert re.search(r"<svg[^>]* width=\"238pt\"", out.read_text("utf-8"))
     assert "is of a picture; give --out FILE.pdf" in refusal(capsys, *asked)
