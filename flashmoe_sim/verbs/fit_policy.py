@@ -172,5 +172,5 @@ def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> 
 
 
 def _changed(spec: str, default: str) -> str:
-    """The parameters of a policy; `as it is` for the policy in the table's title."""
-    return "as it is" if spec == default else spec.partition(":")[2] or spec
+    """The parameters of a policy; `as is` for the policy in the table's title."""
+    return "as is" if spec == default else spec.partition(":")[2] or spec
