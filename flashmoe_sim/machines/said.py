@@ -187,6 +187,20 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b(?:cuda|vulkan|rocm|sycl|hip) ?\d:?\s+(?=\S)", re.IGNORECASE), " "),
     (re.compile(r"\b((?:gtx ?)?16[56]0|(?:rtx ?)?[24]0[6-8]0)S\b", re.IGNORECASE), r"\1 Super"),
     (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
+    (
+        re.compile(r"\basus dual(?= (?:\w+ )*?(?:[1-5]0[5-9]0|[67]\d00|a\d{3}|b\d{3})\b(?!s))", re.IGNORECASE),
+        "",
+    ),  # a line of cards
+    (re.compile(r"\bnitro\+(?= )", re.IGNORECASE), "nitro"),
+    (
+        re.compile(  # what makers of memory call it
+            r"\b(?:(?:corsair|g\.?skill|kingston|crucial|patriot|hyperx) )*(?:vengeance|dominator|ripjaws|trident z\d?|"
+            r"flare x\d?|(?<=kingston )fury|(?<=hyperx )fury|ballistix|(?<=patriot )viper)"
+            r"(?: (?:lpx|pro|rgb|platinum|neo|royal|beast|renegade|impact|v|s5|steel|venom))*\b",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
 )
 _IN_A_MAC = (  # its cores, and its SSD
     (re.compile(r"\b(m3)(?= (?:mac )?studio\b)|(?<=mac studio )(m3)\b(?! (?:max|ultra))", re.IGNORECASE), "m3 ultra"),
