@@ -196,6 +196,20 @@ UNDERSTOOD = [  # model, card or computer, RAM, its type, and what is said besid
         D5,
         f"{KEPT}: gpt-oss-120b.",
     ),
+    (
+        *("NVIDIA GeForce RTX 3070, Intel(R) Core(TM) i7-10700K, RAM 32,0 GB (31,8 GB usable) gpt-oss-20b",),
+        *("gpt-oss-20b", "rtx-3070", 32, D4, f"{KEPT}: DDR4. The answer leaves out core i7-10700k."),
+    ),
+    ("3090, 65458 MB ddr4, glm-4.5-air", "glm-4.5-air", "rtx-3090", 64, D4, ""),
+    ("hf.co/unsloth/gpt-oss-20b-GGUF 4070 32gb ddr5", "gpt-oss-20b", "rtx-4070", 32, D5, ""),
+    ("m2 air 16gb gpt-oss-20b", "gpt-oss-20b", "m2-16", None, None, ""),
+    ("asus dual rtx 3060, 16gb ddr4, gpt-oss-20b", "gpt-oss-20b", "rtx-3060", 16, D4, ""),
+    ("Sapphire Nitro+ RX 7900 XTX 64GB DDR5", "gpt-oss-120b", "rx-7900-xtx", 64, D5, f"{KEPT}: gpt-oss-120b."),
+    (
+        *("MSI RTX 4070 Ventus 3X OC, 32GB Corsair Vengeance DDR5, Samsung 990 Pro 2TB", "gpt-oss-120b"),
+        *("rtx-4070", 32, D5, "leaves out Samsung 990 PRO."),
+    ),
+    ("lenovo legion 5 pro 4060 32gb ddr5 gpt-oss-20b", "gpt-oss-20b", "rtx-4060-laptop", 32, D5, ""),
     ("gpt-oss-20b on unraid, 3060 64gb ddr4", "gpt-oss-20b", "rtx-3060", 64, D4, "leaves out Linux."),
 ]
 WITH_D4 = f"{D4} + 32GiB + nvme-gen4"
@@ -240,6 +254,17 @@ REFUSED = [  # what the page does not hold, the model of the command, and its ma
     ("3060 64gb hdd", "a hard disk", "gpt-oss-120b", f"rtx-3060 + {D4} + 64GiB + hdd"),
     ("m4 max 128 32k context", "a context of 32,768 tokens", "gpt-oss-120b", "m4-max-128"),
     ("3060 64gb gen3", "NVMe 3", "gpt-oss-120b", f"rtx-3060 + {D4} + 64GiB + nvme-gen3"),
+    ("3060 64gb samsung 870 evo", "870 EVO", "gpt-oss-120b", f"rtx-3060 + {D4} + 64GiB + 870-evo"),
+    ("asus rog strix g16 4070 32GB", "RTX 4070 Laptop", "gpt-oss-120b", f"rtx-4070-laptop + {WITH_D4}"),
+    (
+        *("unsloth/Qwen3.6-35B-A3B-GGUF:UD-Q4_K_XL 4090 32gb", "ud-q4_k_xl"),
+        *("unsloth/Qwen3.6-35B-A3B-GGUF:UD-Q4_K_XL", f"rtx-4090 + {WITH_D4}"),
+    ),
+    ("someone/New-99B-GGUF 4090 32gb", "someone/New-99B-GGUF", "someone/New-99B-GGUF", f"rtx-4090 + {WITH_D4}"),
+    (
+        *("p40, dual xeon e5-2680 v4, 128gb ddr4-2400 quad channel", "RAM in 4 channels", "gpt-oss-120b"),
+        "p40 + 2x xeon e5-2680 v4 + ddr4-2400x4 + 128GiB + nvme-gen4",
+    ),
     ('3060"; rm -rf $(x) `id` 32gb', "“rm rf id”", "MODEL", f"rtx-3060 + {WITH_D4}"),
 ]
 CHOSEN = "return ['model','on','gib','ram'].map(name => document.forms[0][name].value)"
@@ -276,7 +301,7 @@ def test_what_it_does_not_hold_is_asked_in_a_terminal(
     assert absent in said
     assert not _is_shown(browser)
     assert _asks(browser, model, machine) == machine
-    places = re.findall(r"\b[A-Z]{3,}\b", f"{model} {machine}")
+    places = re.findall(r"\b(?:MODEL|CHIP|CARD|RAM)\b", f"{model} {machine}")
     assert all(f"{place}: " in said for place in places)
     if not places:
         load_machine(machine)

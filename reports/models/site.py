@@ -17,6 +17,7 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import model_names
 from flashmoe_sim.io.sections import WAITS
+from flashmoe_sim.machines.computers import LAPTOPS
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import find_part
@@ -173,6 +174,12 @@ def _known(models: Mapping[str, str]) -> dict[str, Any]:
         "gib": list(RAM_GIB),
         "ram": [{"key": one, "label": one.partition("-")[0].upper(), "cpu": cpu} for one, cpu in RAM.items()],
         "whole": whole,
+        "laptops": LAPTOPS,
+        "drives": [
+            {"key": part.name, "label": part.title, "sata": part.class_ == "sata", "words": _of_drive(part.name)}
+            for part in catalogue().values()
+            if part.class_ in ("nvme", "sata") and "SSD" not in part.title
+        ],
         "others": _others(
             models, {find_part(one["part"]).name for one in whole}
         ),  # not held, and not to be taken for what is
@@ -209,6 +216,11 @@ def _words(name: str) -> list[str]:
     ways = (name, part.title, *part.aliases)
     names = [re.sub(r"(\d)gb$", r"\1 gb", _short(one).lower().replace("-", " ")) for one in ways]
     return list(dict.fromkeys(way for one in names for way in (one, _SERIES.sub("", one))))
+
+
+def _of_drive(name: str) -> list[str]:
+    """How people write a drive, in words that are no card's or memory's."""
+    return [words for words in _words(name) if len(words) > 3 and not words.isdigit()]
 
 
 def _short(title: str) -> str:

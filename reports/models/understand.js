@@ -1,17 +1,26 @@
 const known = JSON.parse(document.getElementById("known").textContent);
 const MAKERS = new Set(["nvidia", "geforce", "amd", "radeon", "intel", "apple"]);
 const SAID = new Set(("a an and answers at bit build by can card chat computer core cpu desktop do does dual edition fast for from g " +
-  "gaming gb get gguf gib good gpu graphics has have home how i in instruct is it just kit llama.cpp lm m.2 machine memory mhz " +
+  "gaming gb get gguf gib good gpu graphics has have home how i in installed instruct is it just kit llama.cpp lm m.2 machine memory mhz " +
   "mini much my new nvme of ok old ollama on only or pc per please plus prompt ram rig run running runs second server setup " +
-  "speed ssd studio system the thinking to tok tokens total unified use using vram what which will with work workstation x").split(" "));
+  "processor speed ssd studio system the thinking to tok tokens total unified use using vram what which will with wd work workstation x").split(" "));
 const OFTEN = { single: 1, one: 1, dual: 2, two: 2, triple: 3, three: 3, quad: 4, four: 4, six: 6, eight: 8, twelve: 12 };
 const RATE = "2133|2400|2666|2933|3000|3200|3466|3600|3733|4800|5200|5600|6000|6200|7200|8000"; // no card is called so
 const CPU = new RegExp(
   "\\b(?:core )?(?:i[3579]|ultra [3579]|ryzen(?! ai max)(?: ai)?(?: [3579])?(?: pro)?|threadripper(?: pro)?|epyc|xeon(?: gold| silver)?)\\b" +
   "(?:[ -]*(?![2-5]0[5-9]0\\b|\\d{4} xt|\\d+ ?gi?b\\b)(?:[ew]\\d?-)?\\d{3,5}[a-z]{0,2}(?:3d)?(?: v\\d)?\\b)?|" +
   "\\b(?:r[579] )?\\d{4,5}(?:x3d|x|kf|ks|k|f|g|hx|hs|h|u)\\b");
+const LAPTOP = new RegExp(
+  `laptop|notebook|\\bmobile\\b|\\b(?:(?:asus|msi|acer|hp|lenovo) )?(?:${known.laptops})(?: (?:pro|slim|gaming|\\d{1,2}[ix]?(?! ?gi?b))\\b)*`);
 const DDR = new RegExp(
   `\\b(lp)?ddr ?(\\d)x?(?:-(\\d{4,5})\\b| ?(\\d{4,5})(?= ?m(?:hz|t))| (${RATE})\\b(?! ?xt))?(?: ?(?:mhz|mt\\/?s))?`);
+const EDITION = new RegExp( // makers of cards and of memory, and what they call theirs
+  "\\b(?:asus dual|(?:asus|msi|gigabyte|zotac|evga|palit|gainward|inno3d|pny|sapphire|xfx|powercolor|asrock)" +
+  "(?: (?:tuf|rog|strix|aorus|gaming|dual|nitro\\+?|pulse))*)(?= (?:nvidia |amd |geforce |radeon )*(?:(?:rtx|gtx|rx|arc) ?)?[a-z]?\\d{3,4}\\b)|" +
+  "\\b(?:ventus|trinity|shadow|suprim|windforce|eagle|ftw3|nitro\\+?|pulse|hellhound|red devil|founders|gaming(?= (?:x|oc|trio)\\b)|trio|oc|fe)\\b(?: ?[23]x\\b)?|" +
+  "\\b(?:corsair |g\\.?skill |kingston |crucial |patriot |hyperx )*(?:vengeance|dominator|ripjaws|trident z\\d?|flare x\\d?|fury|ballistix|viper)" +
+  "(?: (?:lpx|pro|rgb|neo|royal|beast|renegade|impact|v|s5|steel|venom))*\\b", "g");
+const REPOSITORY = /(?:https?:\/\/)?(?:huggingface\.co\/|hf\.co\/)?([\w.-]+\/[\w.-]*gguf)\b(:[\w.-]*\w)?/i;
 const everyCard = [...known.cards, ...known.others.cards];
 
 const tokens = (text) => text.toLowerCase().replace(/([a-z])(?=\d)|(\d)(?=[a-z])/g, "$1$2 ").split(/[^a-z0-9.]+/)
@@ -109,9 +118,19 @@ const kinOf = (card, gib) => everyCard.find((one) => one.gib === gib && stem(one
 
 const listed = (sizes) => sizes.map((size) => `${size} GB`);
 
+// The size in GB that is sold, of what a system says: it keeps some of it.
+const sold = (gib) => {
+  const next = [...Array(12).keys()].flatMap((n) => [2 ** n, 1.5 * 2 ** n]).find((size) => size >= gib) ?? gib;
+  return next - gib <= 0.05 * next ? next : Math.round(gib);
+};
+
 // What stands between the names: words that are left, and what the others say.
 const listen = (text) => {
-  let rest = ` ${text.toLowerCase()} `
+  const [address, repository, file = ""] = text.match(REPOSITORY) ?? ["", null];
+  let rest = ` ${text.replace(address, () => `${repository?.split("/")[1] ?? ""} ${file} `).toLowerCase()} `
+    .replace(/\((?:r|tm)\)|[®™]/g, "").replace(/\(?\b\d+(?:[.,]\d+)? ?gi?b usable\b\)?/g, " ").replace(EDITION, " ")
+    .replace(/\b(\d+)[.,](\d+) ?(?=gi?b\b)/g, (_, whole, part) => `${sold(Number(`${whole}.${part}`))} `)
+    .replace(/\b(\d{4,6}) ?mi?b\b/g, (_, mib) => `${sold(mib / 1024)} gb`)
     .replace(/(\d(?:\.\d+)?) ?tb (?=(?:of )?(?:ram|memory|l?p?ddr))/g, (_, number) => `${number * 1024} gb `)
     .replace(/\b(\d{1,2}) ?[x×*] ?(\d+) ?(?=gi?b?\b)/g, (_, number, each) => `${number * each} `)
     .replace(/\b([24]0[678]0)s\b/g, "$1 super").replace(/(\d) ?gigs?\b/g, "$1 gb");
@@ -120,13 +139,14 @@ const listen = (text) => {
     if (found) rest = rest.replace(found[0], " ");
     return found;
   };
-  const mac = take(/\bmac ?books?(?: pro| air)?|\bmac (?:mini|studio|pro)\b|\bimac\b|\bmac\b/);
-  const laptop = take(/laptop|notebook|\bmobile\b/) && !mac;
+  const mac = take(/\bmac ?books?(?: pro| air)?|\bmac (?:mini|studio|pro)\b|\bimac\b|\bmac\b|(?<=\bm\d )air\b/);
+  const laptop = take(LAPTOP) && !mac;
   const ddr = take(DDR);
   const rate = !ddr && take(new RegExp(`\\b(${RATE}) ?(?:mhz|mt\\/?s)\\b`))?.[1];
   const channels = take(/\b(\w+)[ -]channels?\b/)?.[1];
   const windows = take(/\bwin(?:dows)?(?: ?1[01])?(?: pro| home)?\b/);
   const linux = take(/\b(?:linux|ubuntu|debian|fedora|arch|mint|manjaro|nixos|proxmox|unraid|truenas|wsl2?)\b(?: ?\d\d\.\d\d)?/);
+  const isDual = take(/\b(?:dual|two|2 ?[x×])(?= (?:intel |amd )*(?:xeon|epyc)\b)/);
   const cpu = take(CPU)?.[0].trim() ?? "";
   const quant = take(/\b(?:(?:ud-)?i?q\d(?:_[a-z0-9]+)*|mxfp4|bf16|f16|fp8)\b/)?.[0];
   const vram = take(/\b(\d+) ?g(?:i?b)? (?:of )?vram\b|\bvram:? ?(\d+) ?g(?:i?b)?\b/);
@@ -137,13 +157,13 @@ const listen = (text) => {
     /\bmac ?os\b/, /\b\d+(?:\.\d+)? ?tb\b/, /\b(?:1[2-9]|[2-9]\d|\d{3})\d ?gb +(?=(?:m\.2 )?(?:nvme|ssd|hdd|hard))/]) take(ignored);
   const disk = take(/\b(?:sata )?(?:hdd|hard[ -]?(?:disk|drive))\b/) && !sata && !generation && !/\b(?:ssd|nvme)\b/.test(rest);
   return {
-    text, mac, laptop, quant,
+    text, mac, laptop, quant, repository: repository && `${repository}${file}`,
     ddr: ddr ? { text: ddr[0].trim(), label: ddr[1] ? "" : `DDR${ddr[2]}`, rate: ddr[3] ?? ddr[4] ?? ddr[5] }
       : rate && { label: rate < 4800 ? "DDR4" : "DDR5", rate },
     channels: OFTEN[channels] ?? (Number(channels) || 2),
     context: context && (context[1] ?? context[3]) * (context[2] ?? context[4] ? 1024 : 1),
     os: windows ? "windows" : linux ? "linux" : "",
-    cpu: /\d{3}/.test(cpu) ? cpu : "",
+    cpu: /\d{3}/.test(cpu) ? `${isDual ? "2x " : ""}${cpu}` : "",
     vram: vram && Number(vram[1] ?? vram[2]),
     drive: disk ? "hdd" : sata ? "sata-ssd" : generation ? `nvme-gen${generation[1]}` : null,
     words: tokens(rest).flatMap((word) => pairs.get(word) ?? word),
@@ -153,15 +173,16 @@ const listen = (text) => {
 const takeModel = (said, meant) => {
   const model = findModels(said.words);
   const [key] = model?.keys.length === 1 ? model.keys : [];
-  const held = known.models.find((one) => one.key === (model ? key : meant.chosen.model));
-  if (!model) meant.kept.push(held.key);
+  const { repository } = said;
+  const held = known.models.find((one) => one.key === (model || repository ? key : meant.chosen.model));
+  if (!model && !repository) meant.kept.push(held.key);
   else if (held) meant.chosen.model = key;
-  else meant.strange.push(key ?? whichOf(model));
+  else meant.strange.push(key ?? (model ? whichOf(model) : repository));
   if (model && held && model.said !== spaced(tokens(key))) meant.taken = `“${asTyped(said.text, model.said)}” is taken as ${key}.`;
   const other = said.quant && ![said.quant, `${said.quant}_k_m`].includes(held?.file) ? said.quant : "";
-  if (other) meant.strange.push(other);
-  meant.wanted.model = `${model ? key ?? "MODEL" : held.key}${other && `:${other}`}`;
-  return model;
+  if (other) meant.strange.push(held?.file === "" ? `${other} for every computer` : other);
+  meant.wanted.model = repository ?? `${model ? key ?? "MODEL" : held.key}${other && `:${other}`}`;
+  return model ?? repository;
 };
 
 // A computer with one memory for all. chip: undefined for a Mac without its name.
@@ -220,10 +241,14 @@ const takeMemory = (sizes, said, meant) => {
 };
 
 // The drive and the context: options of the form, or what the command alone knows.
-const takeOptions = ({ drive, context }, { chosen, wanted, strange }) => {
+const takeOptions = ({ drive, context }, named, { chosen, wanted, strange, beside }) => {
+  if (named) {
+    wanted.drive = named.key;
+    (named.sata ? strange : beside).push(named.label);
+  }
   const options = { drive, context: context && (context === 4096 ? "" : `--context ${context}`) };
   for (const [name, value] of Object.entries(options)) {
-    if (value === null) continue;
+    if (value === null || (named && name === "drive")) continue;
     if ([...form[name].options].some((one) => one.value === value)) chosen[name] = value;
     else strange.push(name === "drive" ? "a hard disk" : NOT_HELD.context(context.toLocaleString("en")));
     wanted[name] = value;
@@ -258,6 +283,7 @@ const understand = (text, before) => {
   const cards = takeCards(words);
   const found = cards.length ? null : find(words, [...known.whole, ...known.others.chips]);
   const variant = found ? tailAt(words, found.at) : "";
+  const drive = find(words, known.drives)?.option;
   const sizes = takeSizes(words);
   const left = spaced(words.filter((word) => !SAID.has(word)));
   const isStrange = /[a-z]{2}/.test(left);
@@ -270,7 +296,7 @@ const understand = (text, before) => {
     const macs = known.whole.filter((one) => one.mac && one.gib === sizes[0]);
     if (macs.length === 1) [chip] = macs;
   }
-  takeOptions(said, meant);
+  takeOptions(said, drive, meant);
   if (isStrange && !found && !cards.length && !mac && !laptop && !said.cpu) takeUnknown(words, model, sizes, said, meant);
   else {
     if (!chip && !cards.length && !mac) {
