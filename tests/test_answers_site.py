@@ -142,6 +142,20 @@ def test_a_question_typed_into_a_terminal_has_the_same_answer(
 
 
 @needs_browser
+@pytest.mark.parametrize(
+    ("on", "says"),
+    [
+        ("rtx-4070", "unpack the CUDA build and the cudart file beside it from https://"),
+        ("none", "On Windows, if llama.cpp is not installed: winget install llama.cpp. On Linux, if llama.cpp"),
+        ("m4-max-128", "If llama.cpp is not installed: brew install llama.cpp."),
+    ],
+)
+def test_an_answer_says_how_to_have_its_program(site: Path, browser: Browser, on: str, says: str) -> None:
+    show(browser, address(site, model="gpt-oss-20b", on=on))
+    assert says in (text(browser, ".card .get li") or "")
+
+
+@needs_browser
 def test_it_asks_for_its_own_data_only_and_complains_of_nothing(site: Path, browser: Browser) -> None:
     browser.requested()
     browser.messages()

@@ -10,6 +10,8 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Container, Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,15 @@ from flashmoe_sim.machines.computers import LAPTOPS
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import find_part
+from flashmoe_sim.report.card import AnswerCard
 from flashmoe_sim.report.page import card_html, preview, template
+from flashmoe_sim.systems.facts import facts_of
 from reports.models.answers import RESULTS, asked, card_in
 from reports.models.machines import CARDS, DRIVE, MACS, RAM, RAM_GIB, UNIFIED, computers
 
 HERE = Path(__file__).parent
 FIRST = "gpt-oss-120b", "rtx-3060 + ddr4-3200x2 + 64GiB + nvme-gen4"  # on the page before anything is chosen
+LLAMA_CPP = "https://github.com/ggml-org/llama.cpp"  # alone, if no operating system is named
 LEAST_TOK_S = 1.0  # slower is of no use
 AXIS = 1.0, 300.0  # tokens a second: the ends of the strips in tables
 OTHERWISE = {  # what only the command answers; the first of each is what the table is for
@@ -99,7 +104,7 @@ def _write(folder: Path, name: str, value: Any) -> None:
 def _html(row: dict[str, Any]) -> str:
     """The card; where nothing runs, or too slowly to be used, a sentence."""
     if row["card"] is not None and row["tok_s"] >= LEAST_TOK_S:
-        card = card_in(row)
+        card = _with_a_build(card_in(row), row["machine"])
         reads = any(part.label == READS for part in card.parts)
         return card_html(card, level=2, below_parts=_on_systems(row["model"], row["machine"]) if reads else "")
     machine = load_machine(row["machine"]).title
@@ -110,6 +115,23 @@ def _html(row: dict[str, Any]) -> str:
         why=row["why_not"],
         asked=asked(row["model"], row["machine"]),
     )
+
+
+def _with_a_build(card: AnswerCard, machine: str) -> AnswerCard:
+    """The card with what to unpack if nothing says more than where llama.cpp's source is."""
+    if card.get[0] != LLAMA_CPP:
+        return card
+    return replace(card, get=(_build_for(machine), *card.get[1:]))
+
+
+@cache
+def _build_for(machine: str) -> str:
+    """How to have llama.cpp on Windows and on Linux."""
+    facts, api = facts_of("llama-cpp"), load_machine(machine).api
+    windows, linux = (facts.where_from("llama-server", os, api) for os in ("windows", "linux"))
+    if windows.replace(".\\", "./") != linux:
+        return f"On Windows, i{windows[1:]} On Linux, i{linux[1:]}"
+    return windows if windows == linux else f"{windows[:-1]}, on Linux ./llama-server."
 
 
 def _on_systems(model: str, machine: str) -> str:
