@@ -175,7 +175,8 @@ def print_sections(sections: Iterable[Section]) -> None:
                 lines = [f"{part.label or '    '}{first}", *(f"    {line}" for line in others)]
                 echo("\n".join(lines if part.whole else [piece for line in lines for piece in _to_paste(line)]))
             elif isinstance(part, Verbatim):
-                echo(part.text.removesuffix("\n"))
+                fits = max(map(len, part.text.split("\n"))) <= shutil.get_terminal_size().columns
+                echo((part.text if fits else part.narrow or part.text).removesuffix("\n"))
             elif isinstance(part, Table):
                 print_table(part)
             elif isinstance(part, Item):

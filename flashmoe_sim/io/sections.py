@@ -32,9 +32,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines as they are, however long: a path and its size, or a file."""
+    """Lines as they are, however long: a path and its size, or a file. narrow: instead, where they do not fit."""
 
     text: str
+    narrow: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from flashmoe_sim.tune.proof import count
 from flashmoe_sim.tune.recommend import Recommendation
 
 INDENT, WIDE = 7, 80
+NARROW = {"length": 36, "label": 18}  # of the strip, on a narrow terminal
 SPEED = "tokens a second"
 SAME, OTHER, READS = "*", "o", "x"
 MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
@@ -58,7 +59,7 @@ def sections(found: Recommendation) -> list[Section]:
         parts.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
     if prompt := prompt_in_words(found):
         parts.append(prompt)
-    parts += [Verbatim(f"\n{_strip(found, plain)}\n"), best.launch.command(_label("Run"))]
+    parts += [_strip(found, plain), best.launch.command(_label("Run"))]
     before = ""
     for label, text in _rows(found):
         parts.append(_item("" if label == before else label, text))
@@ -149,7 +150,7 @@ def short_name(one: Compared) -> str:
     return one.system.title.partition(",")[0]
 
 
-def _strip(found: Recommendation, plain: Compared | None) -> str:
+def _strip(found: Recommendation, plain: Compared | None) -> Verbatim:
     """The answer, what anybody can install, and what others measured."""
     best = found.best.best
     spans = spans_of(best, plain)
@@ -157,7 +158,8 @@ def _strip(found: Recommendation, plain: Compared | None) -> str:
     known = {one.mark for one in dots}
     legend = ", ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in known)
     below = f"Others measured: {legend}" if known else "No published speed of this model is known here."
-    return f"{strip(spans, dots, SPEED)}\n{below}"
+    wide, narrow = strip(spans, dots, SPEED), strip(spans, dots, SPEED, **NARROW)
+    return Verbatim(f"\n{wide}\n{below}\n", f"\n{narrow}\n{below}\n")
 
 
 def spans_of(best: Compared, plain: Compared | None) -> list[Span]:

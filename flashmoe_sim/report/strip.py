@@ -57,29 +57,30 @@ def axis_of(spans: Sequence[Span], dots: Sequence[Dots]) -> SpeedAxis:
     return SpeedAxis(low, high)
 
 
-def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str) -> str:
-    """The lines, at most 80 columns wide."""
+def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str, *, length: int = AXIS, label: int = LABEL) -> str:
+    """The lines, with so many columns of names before so many of the axis; at most 80 in all."""
     axis = axis_of(spans, dots)
 
     def place(value: float) -> int:
-        return round(axis.share(value) * (AXIS - 1))
+        return round(axis.share(value) * (length - 1))
 
-    lines = [_span(span, place) for span in spans]
+    def named(text: str, cells: Sequence[str]) -> str:
+        return f"{_cut(text, label)} {''.join(cells)}".rstrip()
+
+    lines = [named(span.label, _span(span, place, length)) for span in spans]
     for one in dots:
-        cells = [" "] * AXIS
+        cells = [" "] * length
         for value in one.tok_s:
             cells[place(value)] = one.mark
-        lines.append(f"{_cut(one.label)} {''.join(cells)}".rstrip())
-    rule, numbers = ["-"] * AXIS, [" "] * (AXIS + 4)
+        lines.append(named(one.label, cells))
+    rule, numbers = ["-"] * length, [" "] * (length + 4)
     for tick in axis.ticks:
         rule[place(tick)] = "+"
         text = f"{tick:g}"
         at = max(place(tick) - len(text) // 2, 0)
         if all(cell == " " for cell in numbers[max(at - 1, 0) : at + len(text) + 1]):
             numbers[at : at + len(text)] = text
-    return "\n".join(
-        [*lines, f"{'':{LABEL}} {''.join(rule)}", f"{_cut(unit)} {''.join(numbers).rstrip()}"],
-    )
+    return "\n".join([*lines, named("", rule), named(unit, numbers)])
 
 
 def in_a_row(span: Span, axis: SpeedAxis, width: int) -> str:
@@ -99,21 +100,21 @@ def powers(axis: SpeedAxis, width: int) -> str:
     return "".join(cells)
 
 
-def _span(span: Span, place: Place) -> str:
+def _span(span: Span, place: Place, length: int) -> list[str]:
     fill = "=" if span.first else "-"
     lo, mid, hi = (place(value) for value in (span.lo, span.tok_s, span.hi))
-    cells = [" "] * AXIS
+    cells = [" "] * length
     cells[lo : hi + 1] = [fill] * (hi + 1 - lo)
     cells[lo], cells[hi] = "[", "]"
     cells[mid] = "|"
-    return f"{_cut(span.label)} {''.join(cells)}".rstrip()
+    return cells
 
 
 def _every() -> list[float]:
     return [tick * 10.0**power for power in range(-6, 7) for tick in TICKS]
 
 
-def _cut(label: str) -> str:
+def _cut(text: str, width: int) -> str:
     """As much of it as fits, and dots for the rest."""
-    short = label if len(label) <= LABEL else f"{label[: LABEL - len(DOTS)].rstrip(' ,+')}{DOTS}"
-    return f"{short:<{LABEL}}"
+    short = text if len(text) <= width else f"{text[: width - len(DOTS)].rstrip(' ,+')}{DOTS}"
+    return f"{short:<{width}}"

@@ -64,6 +64,16 @@ def test_speeds_of_others_are_marked(capsys: pytest.CaptureFixture[str]) -> None
     assert "\nOthers measured: * the same engine" in out
 
 
+def test_a_narrow_terminal_has_room_for_the_axis(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    out = shown(capsys, "recommend", *ASKED["a PC"][:1], "--machine", ASKED["a PC"][1], "--system", "placed")
+    above = out.partition("\nRun ")[0].splitlines()
+    assert sum("+---" in line for line in above) == 1
+    assert all(len(line) <= 60 for line in above)
+
+
 def test_why_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", *ASKED["a PC"][:1], "--machine", ASKED["a PC"][1], "--system", "placed"]
     first, whole = shown(capsys, *asked), shown(capsys, *asked, "--why")
