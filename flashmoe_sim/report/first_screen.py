@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -26,16 +27,18 @@ from flashmoe_sim.tune.others import OnOneComputer, nearest
 from flashmoe_sim.tune.proof import count
 from flashmoe_sim.tune.recommend import Recommendation
 
-INDENT, WIDE = 7, 80
+INDENT, WIDE, HIGH = 7, 80, 24
 NARROW = {"length": 36, "label": 18}  # of the strip, on a narrow terminal
 SPEED = "tokens a second"
 SAME, OTHER, READS = "*", "o", "x"
 MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
 LEAST = 0.1  # tokens a second: a slower speed is written as `below 0.1`
-NEAR, HELPS, LIMITS = 2, 3, 2  # so many other engines, changes of the machine and parts of a token's time are named
+NEAR, HELPS, LIMITS = 2, 3, 2  # at most so many other engines, changes of the machine and parts of a token's time
+LEAST_MEASURED = 1  # other computer, even if it takes more than the screen
 SMALLEST = 0.1  # of a token's time: a smaller part is not named
 ON_PCS = ("linux", "windows")  # systems that read mapped files at unlike rates
 SLOWER = 0.97  # of the speed at an empty context: a full context that leaves more of it is not mentioned
+_INSTEAD = re.compile(r" instead of [\d,.]+")
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 Row: TypeAlias = tuple[str, str]
 
@@ -53,22 +56,34 @@ def sections(found: Recommendation) -> list[Section]:
     """The screen, and then what else was asked for, such as what to buy."""
     best, plain = found.best.best, found.plain
     assert best.launch is not None
-    verdict = f"{in_words(best)}, with {best.system.title}"
-    parts: list[Part] = [Verdict(verdict if len(verdict) <= WIDE else f"{in_words(best)}, with {short_name(best)}")]
+    title, verdict = f"{found.case.model.name} on {heading(found.case.machine)}", f"{in_words(best)}, with "
+    whole = f"{verdict}{best.system.title}"
+    above: list[Part] = [Verdict(whole if len(whole) <= WIDE else f"{verdict}{short_name(best)}")]
     if plain is not None:
-        parts.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
+        above.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
     if prompt := prompt_in_words(found):
-        parts.append(prompt)
-    parts += [_strip(found, plain), best.launch.command(_label("Run"))]
+        above.append(prompt)
+    below: list[Part] = [best.launch.command(_label("Run"))]
     before = ""
     for label, text in _rows(found):
-        parts.append(_item("" if label == before else label, text))
+        below.append(_item("" if label == before else label, text))
         before = label
-    parts += [*_sockets(found), *_or(found, plain)]
-    parts.append(_item("Date", f"{today()}, {program()}; more: --why; a page: --save page.html"))
+    below += [*_sockets(found), *_or(found, plain)]
+    below.append(_item("Date", f"{today()}, {program()}; more: --why; a page: --save page.html"))
+    left = HIGH - sum(map(_height, (title, *above, _strip(found, plain, 0), *below)))
+    parts = (*above, _strip(found, plain, max(left, LEAST_MEASURED)), *below)
     asked = [advice.what_to_buy(found)] if found.bought is not None else []
     asked += [advice.is_enough(found)] if found.transfers else []
-    return [Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts)), *asked]
+    return [Section(title, parts), *asked]
+
+
+def _height(part: Part) -> int:
+    """Lines of a terminal that is WIDE; one of a command, however long."""
+    if isinstance(part, Verbatim):
+        return part.text.count("\n") + 1 - part.text.endswith("\n")
+    text = part if isinstance(part, str) else part.text if isinstance(part, Item | Verdict) else ""
+    indent = part.indent if isinstance(part, Item) else 0
+    return len(textwrap.wrap(text, WIDE, subsequent_indent=" " * indent, break_on_hyphens=False)) or 1
 
 
 def document_of(found: Recommendation) -> dict[str, Any]:
@@ -150,11 +165,11 @@ def short_name(one: Compared) -> str:
     return one.system.title.partition(",")[0]
 
 
-def _strip(found: Recommendation, plain: Compared | None) -> Verbatim:
-    """The answer, what anybody can install, and what others measured."""
+def _strip(found: Recommendation, plain: Compared | None, most: int) -> Verbatim:
+    """The answer, what anybody can install, and what others measured on so many computers at most."""
     best = found.best.best
     spans = spans_of(best, plain)
-    dots = dots_of(nearest(best.system, found.case))
+    dots = dots_of(nearest(best.system, found.case)[:most])
     known = {one.mark for one in dots}
     legend = ", ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in known)
     below = f"Others measured: {legend}" if known else "No published speed of this model is known here."
@@ -194,12 +209,13 @@ def _rows(found: Recommendation) -> Iterator[Row]:
     for one in found.others:
         if WIRED in one.best.why_not:
             yield "Or", f"{one.best.system.title}: {one.best.why_not}"
-    yield from (("Get", sentence) for sentence in get_of(found))
+    get = "; ".join(get_of(found)).replace(".; ", ". ")
+    yield "Get", get.replace(": the model's file, ", ": ").replace("; look for ", ", ")
     yield "Needs", needs_of(found)
     if limit := _limit(found):
         yield "Limit", limit
     yield "Helps", _helps(found)
-    if near := _near(found):
+    if found.likely_faster is None and found.reads_itself is None and (near := _near(found)):
         yield "Near", near
     full = found.filled
     if full is not None and full.tok_s is not None and full.tok_s < SLOWER * (best.tok_s or 0.0):
@@ -271,8 +287,21 @@ def held_of(found: Recommendation) -> list[MemoryTaken]:
 
 def _limit(found: Recommendation) -> str:
     """What most of a token's time is spent on."""
-    shares = [f"{share:.0%} is {what}" for what, share in advice.shares_of(found.best.best, least=SMALLEST).items()]
-    return f"of a token's time {', '.join(shares[:LIMITS])}" if shares else ""
+    shares = [f"{share:.0%} {what}" for what, share in advice.shares_of(found.best.best, least=SMALLEST).items()]
+    if not shares:
+        return ""
+    shares[0] = shares[0].replace("% ", "% of a token's time is ", 1)
+    return _in_a_line(shares[:LIMITS], ", ")
+
+
+def _in_a_line(texts: Sequence[str], between: str) -> str:
+    """As many of these as a line has room for, and the first anyway."""
+    line = texts[0]
+    for text in texts[1:]:
+        if len(longer := f"{line}{between}{text}") > WIDE - INDENT:
+            break
+        line = longer
+    return line
 
 
 def helps_of(found: Recommendation) -> list[tuple[str, Changed]]:
@@ -281,8 +310,9 @@ def helps_of(found: Recommendation) -> list[tuple[str, Changed]]:
 
 
 def _helps(found: Recommendation) -> str:
-    each = [f"{change}: {number(one.after.tok_s or 0.0)} ({one.gain:+.0%})" for change, one in helps_of(found)]
-    return f"with the same engine, {'; '.join(each)}" if each else "no single change of this computer gains 3%"
+    changes = ((_INSTEAD.sub("", change), one) for change, one in helps_of(found))
+    each = [f"{change}: {number(one.after.tok_s or 0.0)} ({one.gain:+.0%})" for change, one in changes]
+    return _in_a_line(each, "; ") if each else "no single change of this computer gains 3%"
 
 
 def _near(found: Recommendation) -> str:
@@ -293,7 +323,7 @@ def _near(found: Recommendation) -> str:
         name = one.system.title if short_name(one) in named_before else short_name(one)
         near.append(f"{name} {_brief(one)}{', which may not fit' if one.tight else ''}")
         named_before.append(short_name(one))
-    return "; ".join(near)
+    return _in_a_line(near, "; ") if near else ""
 
 
 def doubt_of(found: Recommendation) -> str:
@@ -337,13 +367,14 @@ def _given(found: Recommendation) -> Iterator[Row]:
         yield "Old", old
 
 
-def _another(one: Compared, how: str) -> Iterator[Part]:
-    """Another engine, and how it is; its line, and where it is."""
+def _another(one: Compared, how: str, best: Compared) -> Iterator[Part]:
+    """Another engine than the best one, and how it is; its line, and where it is."""
     launch, facts = one.launch, one.system.facts
     if launch is not None:
-        yield _item("Or", f"{one.system.title}, {how}:")
+        same = short_name(one) == short_name(best)
+        yield _item("Or", f"{one.system.title if same else short_name(one)}, {how}:")
         yield launch.command(_label(""))
-        if facts is not None and facts.get is not None:
+        if not same and facts is not None and facts.get is not None:
             yield _item("", f"from {facts.get.address}")
 
 
@@ -353,11 +384,11 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     if likely_faster is not None:
         share = math.floor(100 * found.wins(likely_faster))  # below the one from which it would be named first
         how = f"likely faster, but not surely ({share}%): {_brief(likely_faster.best)}"
-        yield from _another(likely_faster.best, how)
+        yield from _another(likely_faster.best, how, found.best.best)
     if other is not None and other.best.launch is not None:
-        yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}")
+        yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}", found.best.best)
     elif plain is not None and plain.launch is not None:
         yield plain.launch.command(_label("Or"))
     if less is not None and less.after.launch is not None:
         size_gb = file_bytes(named_model(less.change)) / 1e9
-        yield _item("Or", f"{less.change}, of {size_gb:,.1f} GB, which changes the text: {_brief(less.after)}")
+        yield _item("Or", f"{less.change}, {size_gb:,.1f} GB, changes the text: {_brief(less.after)}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.report.first_screen import number
+from flashmoe_sim.report.first_screen import HIGH, number
 from flashmoe_sim.tune.others import MOST, speeds_of_others
 from tests.support import document
 
@@ -38,7 +38,7 @@ def test_it_is_one_screen(asked: list[str], capsys: pytest.CaptureFixture[str]) 
     out = shown(capsys, *asked)
     lines = out.splitlines()
     commands = [line for line in lines if re.search(r"(?:llama-server|cli)\S* ", line)]
-    assert len(lines) <= 31
+    assert len(lines) <= HIGH
     assert all(len(line) <= 80 for line in lines if line not in commands)
     assert not re.search(rf"\b(?:{UNKNOWN_WORDS})\b", out)
     assert lines[-1].endswith("more: --why; a page: --save page.html")
@@ -143,6 +143,6 @@ def test_where_a_known_model_is_and_on_what_others_measured(capsys: pytest.Captu
     out = " ".join(
         shown(capsys, "recommend", "qwen3-30b-a3b", "--machine", ASKED["a PC"][1], "--system", "placed").split()
     )
-    assert "look for Q4_K_M at https://huggingface.co/unsloth/Qwen3-30B-A3B-GGUF" in out
+    assert "GB, Q4_K_M at https://huggingface.co/unsloth/Qwen3-30B-A3B-GGUF" in out
     out = " ".join(shown(capsys, "recommend", "kimi-k2", "--machine", "epyc-9354 + 768GiB", "--system", "cpu").split())
     assert "on such a GPU" not in out
