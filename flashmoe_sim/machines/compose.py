@@ -12,7 +12,7 @@ from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
-from flashmoe_sim.machines.unnamed_memory import check_generation, ram_by_size, with_generation
+from flashmoe_sim.machines.unnamed_memory import check_memory, ram_by_size, with_generation
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 TENSOR_CORES = 7.0  # compute capability
@@ -239,7 +239,7 @@ def nominal_ram(parts: Parts) -> Quantity:
     memory, cpu = parts.by_kind.get("memory"), parts.by_kind.get("cpu")
     if memory is not None:
         if cpu is not None and cpu.memory:
-            check_generation(cpu, memory.name)
+            check_memory(cpu, memory)
         return memory.numbers["bandwidth_gb_s"]
     if cpu is not None and cpu.memory:
         best = with_generation(cpu, parts.generation, parts.channels)

@@ -71,14 +71,27 @@ def with_generation(cpu: Part, generation: str, channels: int = 0) -> Part:
     """
     best = catalogue()[cpu.memory]
     kind, most = split(best)
-    if channels > most:
-        raise Conflict(f"{cpu.name} and {channels} channels: this CPU has the rate of {most}; write {most} channels")
+    _check_channels(cpu, channels)
     if not best.name.startswith(generation):
         check_generation(cpu, generation)
         kind = f"{generation}-{estimate('ram.mt_s', generation).value}"
     found = memory_part(f"{kind}x{channels or (min(most, 2) if generation in SOLDERED else most)}")
     assert found is not None
     return found
+
+
+def check_memory(cpu: Part, memory: Part) -> None:
+    """Raise BadInput if a CPU does not take this memory, or has fewer channels; those of soldered memory are narrow."""
+    check_generation(cpu, memory.name)
+    kind, _, channels = memory.name.rpartition("x")
+    if channels.isdecimal() and not kind.startswith(SOLDERED):
+        _check_channels(cpu, int(channels))
+
+
+def _check_channels(cpu: Part, channels: int) -> None:
+    _, most = split(catalogue()[cpu.memory])
+    if channels > most:
+        raise Conflict(f"{cpu.name} and {channels} channels: this CPU has the rate of {most}; write {most} channels")
 
 
 def check_generation(cpu: Part, memory: str) -> None:
