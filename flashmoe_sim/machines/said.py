@@ -30,16 +30,43 @@ MOST_SIGNS = 500  # of a description
 LARGEST_MT_S = 8400  # of a module that says its rate; a larger number is of bytes
 JEDEC_MT_S = (1066, 1333, 1600, 1866, 2133, 2400, 2666, 2933, 3200, 4800, 5200, 5600, 6000, 6400)
 _LETTERS = str.maketrans(
-    "\u00a0\u2019\u2013\u2014\uff0b\uff0c\u3001\uff08\uff09\uff1a\n\t", " '--+,,():; ", "\u00ae\u2122\u00a9\r"
+    "\u00a0\u202f\u2019\u2010\u2011\u2013\u2014\u2716\u2715\uff0b\uff0c\u3001\uff08\uff09\uff1a\uff1b\u3002\n\t",
+    "  '----\u00d7\u00d7+,,():;,; ",
+    "\u00ae\u2122\u00a9\ufe0f\r",
 )
+_CHINESE = {"双": 2, "四": 4, "六": 6, "八": 8}
 _OTHER_LANGUAGES = (  # words that stand beside parts
     (re.compile(r"(?<=\d)\s*(?:ГБ|Гб|гб|Гиб|ГиБ)(?!\w)"), "GB"),
     (re.compile(r"(?<=\d)\s*(?:ТБ|Тб|тб)(?!\w)"), "TB"),
     (re.compile(r"(?<=\d)\s*МГц(?!\w)"), "MHz"),
     (re.compile(r"(?<=\d)\s*[хХ]\s*(?=\S)"), "x "),
+    (re.compile(r"(?<=\d) ?[Gg][Bb]?的?(?=\s*(?:内存|显存))"), "GB"),
+    (re.compile(r"(?<=\d) ?[Tt][Bb]?的?(?=\s*内存)"), "TB"),
     (re.compile(r"ОЗУ|(?:оперативной )?памяти|内存|記憶體"), " RAM "),
     (re.compile(r"显存|видеопамяти"), " VRAM "),
-    (re.compile(r"双路|双卡"), "2x "),
+    (re.compile(r"双路|双卡|两[张块颗]"), "2x "),
+    (re.compile(r"四[路卡]|四[张块]"), "4x "),
+    (re.compile(r"八卡|八张"), "8x "),
+    (re.compile(r"单[路卡]|一[张块颗]"), " "),
+    (re.compile(r"[xX\u00d7*]?\s*(\d{1,2}) ?[张块颗条](?=\s*(?:$|[;,|+/=]))"), r" x\1"),
+    (re.compile(r"(\d{1,2}) ?[张块颗](?=\s*\w)"), r"\1x "),
+    (re.compile(r"(?<=\d) ?[张块颗条]"), " "),
+    (re.compile(r"(\d{1,2})通道"), r" \1-channel "),
+    (re.compile(r"([双四六八])通道"), lambda found: f" {_CHINESE[found[1]]}-channel "),
+    (re.compile(r"十二通道"), " 12-channel "),
+    (re.compile(r"(?:的)?(?:显卡|处理器)(?!\s*:)"), " "),
+    (re.compile(r"显卡"), "GPU"),
+    (re.compile(r"处理器"), "CPU"),
+    (re.compile(r"固态(?:硬盘)?"), " SSD "),
+    (re.compile(r"硬盘(?=\s*:)"), "SSD"),
+    (re.compile(r"至强"), " Xeon "),
+    (re.compile(r"铂金"), " Platinum "),
+    (re.compile(r"[金银]牌"), " "),
+    (re.compile(r"霄龙"), " EPYC "),
+    (re.compile(r"锐龙"), " Ryzen "),
+    (re.compile(r"线程撕裂者"), " Threadripper "),
+    (re.compile(r"\d+ ?核(?:心)?(?: ?\d+ ?线程)?"), " "),
+    (re.compile(r"\s*[加和]\s*(?=[\w\d])"), " + "),
     (re.compile(r"(?<=\d) ?[Gg]o(?!\w)"), "GB"),
     (re.compile(r"(?<=\d) ?To(?!\w)"), "TB"),
     (
@@ -81,7 +108,8 @@ _SCREENSHOT = (  # what programs print about a computer beside its parts, and ho
             r"system type|model (?:identifier|number)|total number of cores|driver[ -]version|device name|socket\(s\)|"
             r"(?:core|thread)\(s\) per (?:socket|core)|numa node\(s\))\s*: *[^;|,]*"
             r"(?:,(?![^;|]*\d ?G)[^;|]*(?=;))?|(?:^|(?<=[;|]))\s*(?:device (?:name|id)|product id|system type|"
-            r"pen and touch|gerätename|geräte-id|produkt-id|systemtyp)\b[^;|]*",
+            r"version(?= \d\dh\d)|os build|installed on|pen and touch|gerätename|geräte-id|produkt-id|systemtyp)\b"
+            r"[^;|]*",
             re.IGNORECASE,
         ),
         "",
@@ -91,7 +119,7 @@ _SCREENSHOT = (  # what programs print about a computer beside its parts, and ho
             r"\b(?:chip|(?:model|card|os|cpu|gpu) name|model|architecture|physical memory|"
             r"operating system|(?:installed|total)(?: physical)? (?:memory(?: \(ram\))?|ram)|adapter|gpu ?#?\d)\s*:\s*|"
             r"\binstall(?:ed|ierter) (?:physical memory \(ram\)|ram|memory) (?=\d)|"
-            r"(?:^|(?<=[;|]))\s*(?:processor|graphics card) (?=\S)",
+            r"(?:^|(?<=[;|]))\s*(?:processor|graphics card|edition) (?=\S)",
             re.IGNORECASE,
         ),
         " + ",
@@ -135,6 +163,36 @@ def _of_modules(found: re.Match[str]) -> str:
 
 _SHORT = (  # what people shorten, and what they write in other words
     (
+        re.compile(r"\b(?:gpus?|graphics(?: cards?)?)\s*[:=]\s*(?:none|n/?a|no|-+)(?=\s*(?:$|[;,|/]))", re.IGNORECASE),
+        " ",
+    ),
+    (re.compile(r"\b(wsl ?2?) (?:on|under|in) (?=win)", re.IGNORECASE), r"\1, "),
+    (re.compile(r"(\d{4,5}) ?(?:mhz|mt/s) (ddr\d)\b(?![- ]?\d{4})", re.IGNORECASE), r"\2-\1"),
+    (re.compile(r"\(\d{1,2} ?x ?(\d{1,3}) ?gb(?: of)? v-?ram\)", re.IGNORECASE), r"(\1GB)"),
+    (re.compile(r"\s+-\s+(?=cpu[- ]only\b)", re.IGNORECASE), ", "),
+    (re.compile(r"\s*\((?:darwin|kernel)\b[^()]*\)|[\s,]*\b(?:linux )?kernel:? v?\d[\w.-]*", re.IGNORECASE), ""),
+    (
+        re.compile(
+            r"\b(windows(?: 1[01])?|linux) (?:gaming )?(?:pc|rig|desktop|machine|box) (?:with|has)\b", re.IGNORECASE
+        ),
+        r"\1 + ",
+    ),
+    (re.compile(r"\b(?:dual|two|2)[- ]?(?:socket|cpu)(?:s| of)?\b *(?=[a-z])", re.IGNORECASE), "2x "),
+    (re.compile(r"\b2[sp] (?=(?:amd |intel )?(?:epyc|xeon)\b)", re.IGNORECASE), "2x "),
+    (re.compile(r"(?<=\d) ?gbs\b", re.IGNORECASE), "GB"),
+    (re.compile(r"(?<=\d{4}) ?mt(?![/\w])", re.IGNORECASE), "MHz"),
+    (re.compile(r"\bdevice \d:\s*", re.IGNORECASE), " + "),
+    (re.compile(r"[\s,]*\b(?:compute capability \d+\.\d|vmm: (?:yes|no))", re.IGNORECASE), ""),
+    (re.compile(r"\bmod(?:ded|ified) (?=\w)", re.IGNORECASE), ""),
+    (
+        re.compile(
+            r",? running (?=(?:[kx]?ubuntu|linux|windows|debian|fedora|arch|macos|proxmox|unraid)\b)", re.IGNORECASE
+        ),
+        ", ",
+    ),
+    (re.compile(r"(?<=framework desktop) (?:with )?(?:amd )?ryzen ai max\+?(?! ?[a-z]* ?3\d\d)", re.IGNORECASE), ""),
+    (re.compile(r"(?<=\w\w)\.\s+(?=[A-Z0-9])"), ", "),
+    (
         re.compile(
             r"(?<!server )(?<![\w.$-])(?:early |mid |late )?20[12]\d\b(?![.-]?\w| ?[gm]i?b| ?m[ht])", re.IGNORECASE
         ),
@@ -152,7 +210,7 @@ _SHORT = (  # what people shorten, and what they write in other words
     ),
     (re.compile(r"(?:(?<=gb)|(?<=ddr\d)) ?(?:at|@) ?(\d\d(?:00|33|66))\b(?! ?m[ht])", re.IGNORECASE), r" \1MHz"),
     (re.compile(r"(?<!\w)(\d{1,2}) ?[x\u00d7] ?(\d{1,3})(?= (?:ddr\d[- ]?)?\d{4}\b)", re.IGNORECASE), r"\1x\2GB"),
-    (re.compile(r"\b(ddr\d) ?@ ?(\d{4,5}) ?mt(?!/|s|\w)", re.IGNORECASE), r"\1-\2"),
+    (re.compile(r"\b(ddr\d) ?@ ?(\d{4,5}) ?mhz\b", re.IGNORECASE), r"\1-\2"),
     (re.compile(r"\bpc(\d)l?[- ]?(\d{4,5})[a-z]{0,2}(?:-\w{1,3})*\b", re.IGNORECASE), _of_modules),
     (re.compile(r"\b(\d{1,2}) ?-?ch(?:annels?)? (\d{4})(?! ?(?:mhz|mt/s))\b", re.IGNORECASE), r"\1ch \2MHz"),
     (
@@ -203,6 +261,11 @@ _SHORT = (  # what people shorten, and what they write in other words
     ),
 )
 _IN_A_MAC = (  # its cores, and its SSD
+    (re.compile(r"[\s,]*(?:and )?\b\d+[- ]core neural (?:network )?engine\b", re.IGNORECASE), ""),
+    (re.compile(r"\bcentral processing unit\b", re.IGNORECASE), "CPU"),
+    (re.compile(r"\bgraphics process(?:or|ing unit)\b", re.IGNORECASE), "GPU"),
+    (re.compile(r"(\bm\d(?: pro| max| ultra)?) (?:chip|soc)\b(?: with)?", re.IGNORECASE), r"\1, "),
+    (re.compile(r"(?<=ssd) storage\b", re.IGNORECASE), ""),
     (re.compile(r"\b(m3)(?= (?:mac )?studio\b)|(?<=mac studio )(m3)\b(?! (?:max|ultra))", re.IGNORECASE), "m3 ultra"),
     (re.compile(r"\b(m4)(?= (?:mac )?studio\b)|(?<=mac studio )(m4)\b(?! (?:max|ultra))", re.IGNORECASE), "m4 max"),
     (re.compile(r"(\bm\d(?: pro| max| ultra)?) \d{1,2}c?/(\d{1,2})c?\b(?! ?[gt]i?b)", re.IGNORECASE), r"\1 \2core"),
@@ -216,11 +279,11 @@ _IN_A_MAC = (  # its cores, and its SSD
 _APPLE = re.compile(r"\bm[1-9]\b|\bmacbook\b", re.IGNORECASE)
 _LABEL = re.compile(
     r"\b(?:(?:old|new|my|main|home|work|test|gaming) )*(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|"
-    r"cpus?|processors?|gpus?|graphics(?: card)?|"
-    r"ram|memory|mem(?:total)?|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
+    r"cpus?(?: mem(?:ory)?)?|processors?|gpus?|graphics(?: card)?|"
+    r"device|ram|memory|mem(?:total)?|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
     re.IGNORECASE,
 )
-_VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
+_VRAM_LABEL = re.compile(r"\b(?:vram|gpu mem(?:ory)?)\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
 _GIGABYTES = re.compile(
     r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|x ?\d|$|[,/+)]| \d|rtx|ryzen|i\d-))",
     re.IGNORECASE,
@@ -231,12 +294,13 @@ _NUMBER = re.compile(rf"\b({'|'.join(_NUMBERS)}) (?=[\w ]*\d)", re.IGNORECASE)
 _LACKS = re.compile(r"[\s,;/+]+(?:and )?(?:no|without)(?: an?)?(?: discrete| dedicated)? gpus?$", re.IGNORECASE)
 _PLURAL = re.compile(  # two 3090s
     rf"\b(\d{{1,2}}|{'|'.join(COUNTS)})(?: ?[x\u00d7] ?| )"
-    r"((?:(?:nvidia|geforce|rtx) )*)([2-5]0[5-9]0(?: ti| super)?)s\b",
+    r"((?:(?:nvidia|geforce|rtx|tesla|amd|instinct) )*)"
+    r"([2-5]0[5-9]0(?: ti| super)?|[pv]\d{2,3}|mi\d{2,3}|[ah]\d{2,3}|a\d000)'?s\b",
     re.IGNORECASE,
 )
 _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re.IGNORECASE)  # its RAM and its SSD
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
-    r"\bnv-?link(?:ed)?(?: bridge)?\b|"
+    r"(?:\b(?:no|without) )?\bnv-?link(?:ed)?(?: bridge)?\b|"
     r"\b(?:cuda|(?:nvidia[- ])?drivers?|llama\.?cpp|rocm)(?: version)?:? [bv]?\d[\d.]*\b|"
     r"@ ?\d{2,4} ?w\b|\b(?:(?:intel )?u?hd (?:graphics )?\d{3,4}|(?:intel )?u?hd graphics|(?:amd )?radeon graphics)\b|"
     r"\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
@@ -273,9 +337,12 @@ _REMARK = re.compile(
     r"(?:alder|raptor|arrow|meteor|lunar|comet|rocket|coffee) lake|naples|rome|milan|genoa|turin|zen ?\d\+?)\b|[~]",
     re.IGNORECASE,
 )
+_BARE_COUNT = re.compile(r"(1[0-6]|[1-9]) (?!gpus? )(\S.*)", re.IGNORECASE)  # of cards
 _COUNTED = re.compile(r"^\d{1,2} ?x|x ?\d{1,2}$", re.IGNORECASE)
 _COUNT = re.compile(r"[x\u00d7] ?(\d{1,2})|(\d{1,2}) ?[x\u00d7]", re.IGNORECASE)
 _COMMA = "\x1f"  # one within brackets, which separates no parts
+_WSL = re.compile(r"\bwsl", re.IGNORECASE)  # Linux, beside Windows
+_CPU_ONLY = re.compile(r"cpu[- ]only", re.IGNORECASE)
 _NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
 _SEVERAL_BEHIND = re.compile(r"^(.+\S)\s+[x\u00d7] ?(\d{1,2})$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
@@ -294,6 +361,11 @@ _OF_WHOM = re.compile(  # makers of cards, and their editions
     r"nitro\+?|pulse|red devil|hellhound|turbo|blower|edition|ultra(?= *$))\b",
     re.IGNORECASE,
 )
+_OF_WHOM_RAM = re.compile(
+    r"\b(?:(?:sk ?)?hynix|micron|samsung|corsair|vengeance|dominator|g\.? ?skill|trident(?: z\d?)?|ripjaws|flare|"
+    r"kingston|fury|beast|renegade|crucial|teamgroup|t-?force|patriot|adata|xpg|neo|rgb|lpx|pro|cl ?\d\d)\b",
+    re.IGNORECASE,
+)
 _BOARD = re.compile(
     r"(?:(?:asus|asrock|msi|gigabyte|supermicro|huananzhi) )?.*\b(?:motherboard|mobo|psu|power supply|case|risers?|"
     r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|x[79]9|z[789]7|w?rx\d0|trx\d0|mz\d\d-\w+|h1[1-3]ssl-?\w*|romed8\S*|x1[0-3][ds]\w+(?:-\w+)?)\b.*",
@@ -301,7 +373,7 @@ _BOARD = re.compile(
 )
 _SAYS_CHANNELS = re.compile(r"\d{4}x\d{1,2}\b", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
-_NUMBERED = re.compile(r"\bgpu ?#?1\s*:", re.IGNORECASE)  # a list of cards, of which each is another
+_NUMBERED = re.compile(r"\b(?:gpu ?#?|device )1\s*:", re.IGNORECASE)  # a list of cards, of which each is another
 _LINK_OF_DRIVE = re.compile(r"pcie(?= |-?gen|\d\.)[- ]?(?:gen ?)?([345])(?:\.0)? ?(?:x ?[24])?", re.IGNORECASE)
 _NVME = re.compile(r"(?:\d+(?:\.\d)? ?[GT]B )?(?:m\.?2 )?nvme(?: ssd)?(?: \d+(?:\.\d)? ?[GT]B)?", re.IGNORECASE)
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
@@ -360,10 +432,14 @@ def _pieces(text: str) -> list[str]:
     text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
     inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
     whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
-    found = chain.from_iterable(map(_without_remarks, chain.from_iterable(map(_slashes, whole))))
+    found = chain.from_iterable(map(_without_remarks, chain.from_iterable(map(_slashes, map(_counted, whole)))))
     found = chain.from_iterable(map(_segments, _joined(list(found))))
     tidy = [_ARTICLE.sub("", _ENDS.sub("", piece)) for piece in found]
     parts = [_bare(piece) for piece in tidy if piece and not (_NO_GPU.fullmatch(piece) or _is_board(piece))]
+    if any(is_part(piece) and kind_of(piece) in ("gpu", "chip") for piece in parts):
+        parts += filter(_CPU_ONLY.fullmatch, tidy)
+    if _WSL.search(text):
+        parts = [piece for piece in parts if system_in(piece) != "windows"]
     if any(is_part(piece) and kind_of(piece) == "chip" for piece in parts):
         parts = [piece for piece in parts if not is_computer(piece)]
     parts = _without_links_of_drives(parts)
@@ -391,11 +467,20 @@ def _in_gib(found: re.Match[str]) -> str:
 
 
 def _bare(piece: str) -> str:
-    """A piece without the maker and the edition of a card, if it names one without them only."""
+    """A piece without the maker and the edition of a card, or of RAM, if it names one without them only."""
     if not is_unknown(piece):
         return piece
-    bare = " ".join(_OF_WHOM.sub(" ", piece).split())
-    return bare if bare and is_part(bare) and kind_of(bare) == "gpu" else piece
+    for makers, kinds in ((_OF_WHOM, ("gpu",)), (_OF_WHOM_RAM, ("memory", "RAM"))):
+        bare = " ".join(makers.sub(" ", piece).split())
+        if bare and is_part(bare) and kind_of(bare) in kinds:
+            return bare
+    return piece
+
+
+def _counted(piece: str) -> str:
+    """A piece such as `2 RTX 3090` as `2x RTX 3090`."""
+    found = _BARE_COUNT.fullmatch(piece.strip())
+    return f"{found[1]}x {found[2]}" if found and is_part(found[2]) and kind_of(found[2]) == "gpu" else piece
 
 
 def _is_board(piece: str) -> bool:

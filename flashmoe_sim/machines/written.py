@@ -66,14 +66,18 @@ SYSTEMS = {  # operating systems, in the normal form
             "proxmoxve",
             "gnulinux",
             "asahi",
+            "jetpack",
+            "l4t",
         ),
     ),
     "windows": ("windows", "windows10", "windows11", "win10", "win11", "windowsserver"),
     "macos": ("macos", "osx", "ventura", "sonoma", "sequoia", "tahoe"),
 }
-_EDITION = re.compile(r"(?<=\d)(?: (?:pro|home|enterprise|ltsc|education|\d\dh\d))+\b", re.IGNORECASE)  # of Windows
+_EDITION = re.compile(
+    r"(?<=\d)(?: (?:pro|home|business|enterprise|ltsc|education|\d\dh\d))+\b", re.IGNORECASE
+)  # of Windows
 _RELEASE = re.compile(  # of Linux, behind its name
-    r"\d[\w.-]*|lts|linux|lxc|ve|os|gnu/linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
+    r"r?\d[\w.-]*|lts|linux|scale|kernel|lxc|ve|os|gnu/linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
 )
 MOST_MT_S = {"ddr3": 2132, "ddr4": 4399, "ddr5": 10_000}  # of RAM whose kind nobody gave: DDR5 is sold from 4800 on
 OF_CHIPS = (1, 2, 3, 4, 6, 8, 12, 16)  # channels of memory that is soldered beside a chip
@@ -120,7 +124,7 @@ CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
 _CHANNELS_SAID = re.compile(rf"\b(\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)\b(?: of\b)?", re.IGNORECASE)
 _RATE = re.compile(r"\b(?:lp)?ddr\d\w?[- ]?\d{4,5}\b(?!x)|\bm(?:cr|r)dimm[- ]?\d{4}\b(?!x)", re.IGNORECASE)
 _ABOUT_RAM = re.compile(
-    r"\b(?:of )?(?:ram|memory|unified|shared(?= (?:ram|memory))|ecc|(?:lr|r|u)?dimms?|sticks?|modules?)\b|"
+    r"\b(?:of )?(?:d?ram|uma|memory|unified|shared(?= (?:ram|memory))|ecc|(?:lr|r|u)?dimms?|sticks?|modules?)\b|"
     r"(?<=\d) ?(?:mhz|mt/s)\b|[()]",
     re.IGNORECASE,
 )
@@ -156,6 +160,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bryzen(?: \d)?(?: (?:pro|cpu))?$", "which Ryzen? Write its number, such as ryzen-5600"),
         (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
         (r"^pcie$", "which PCIe? Write its generation and lanes, such as pcie4x8"),
+        (r"\bcpu[- ]only\b", "a GPU is named beside it; leave out the one that does not work"),
         (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
         (
@@ -166,7 +171,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bof \d+ channels?\b", "write the channels of one socket beside the memory, as ddr5-4800x8"),
     )
 )
-_CHANNELS = re.compile(r"x\d+$|channels?$")
+_CHANNELS = re.compile(r"\d{4} ?x ?\d{1,2}\b(?! ?gi?b)|channels?$", re.IGNORECASE)
 _OTHER_MEMORY = re.compile(r"(lpddr[45]x?|ddr[345])(\d{4,5})(?:x(\d{1,2}))?")
 _MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
 _FOR_ONE_SOCKET = re.compile(r"\bepyc[- ]?\d\w{2}\dp\b", re.IGNORECASE)
@@ -359,7 +364,7 @@ def parse_parts(text: str) -> Parts:
                 by_kind[read.part.kind] = read.part
             if read.part.kind == "cpu":
                 sockets = read.number
-            if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
+            if read.part.kind == "memory" and not _says_channels(word):
                 bare = True
             of_both = word if read.of_both else of_both
     if vram_gib is not None and not (cards == [] and "chip" in by_kind):
@@ -464,8 +469,12 @@ def _without_vram(sizes: Sequence[tuple[str, float]], cards: list[Part]) -> tupl
 
     sizes: in GiB, with the word that gives each. Raises BadInput for two sizes of RAM.
     """
+    own = [card.numbers["memory_gib"].value for card in cards]
+    if len(sizes) > 2:
+        others = [one for one in sizes if _as_reported(one[1], own) not in own]
+        if len(others) == 1 and len(sizes) - 1 <= len(cards):
+            return others[0][1], cards
     if len(sizes) == 2 and cards:
-        own = [card.numbers["memory_gib"].value for card in cards]
         alone = [size for word, size in sizes if not plain(_SIZE.sub("", word))]
         near = [size for size in dict.fromkeys(alone) if _as_reported(size, own) in own]
         for found in (near, [size for size in alone if _sold_with(cards, size)]):
@@ -591,6 +600,13 @@ def _with_channels_behind(word: str) -> str:
         return word
     number = CHANNELS.get(said[1].lower()) or int(said[1])
     return " ".join(_CHANNELS_SAID.sub(" ", word.replace(rate[0], f"{rate[0]}x{number}")).split()).rstrip(" ,")
+
+
+def _says_channels(word: str) -> bool:
+    """Whether a word gives the channels of memory; a number behind its size is of modules."""
+    after = _SEVERAL_AFTER.fullmatch(word)
+    one = after[1] if after and _SIZE.search(after[1]) else word
+    return _CHANNELS.search(_with_channels_behind(one)) is not None
 
 
 def _is_bare_ram(word: str) -> bool:

@@ -98,6 +98,21 @@ def test_a_question_says_what_to_give() -> None:
         ("RTX 4070, 16GB VRAM, 32GB RAM", "16 GB of VRAM, but rtx-4070 has 12; give the card that it is", Conflict),
         ("EPYC 9355, 736GiB 23 of 24 channels", "'23 of 24 channels': write the channels of one socket be", Incomplete),
         ("RTX 4090, 7950X, 64GB, 8 channels", "ryzen-7950x and 8 channels: this CPU has the rate of 2; writ", Conflict),
+        (
+            "Ryzen 9 7950X quad channel DDR5-5200 128GB",
+            "ryzen-7950x and 4 channels: this CPU has the rate of 2",
+            Conflict,
+        ),
+        (
+            "1*3090 + 256G RAM(8通道 DDR4 2666),E5 2630v4",
+            "xeon-e5-2630-v4 and 8 channels: this CPU has the ra",
+            Conflict,
+        ),
+        (
+            "Strix Halo 128GB - CPU only",
+            "'CPU only': a GPU is named beside it; leave out the one that does",
+            Incomplete,
+        ),
         ("m4-max-128 + 2 channels", "m4-max and 2 channels: a chip has its own memory; leave 2 channels out", Conflict),
         ("RTX 3090, 64GB DDR4-3200x2, 4 channels", "ddr4-3200x2 and 4 channels: two numbers of channels; gi", Conflict),
         ("RTX 3090, 5600X, 64GB 6000MHz", "ryzen-5600x and 6000 MT/s: ddr4 is not sold at this speed", Conflict),
