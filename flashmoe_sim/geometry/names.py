@@ -169,7 +169,7 @@ file quant quants quantized text sft dpo rl pt ud i1 mix tng part ram vram relea
 ubergarm mradermacher ds4 lmstudio community nvidia google zai org thudm ibm microsoft baidu cerebras inference only
 meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
 split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote hilab liquidai allenai
-inclusionai
+inclusionai quantised quantization quantisation
 """
 _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 # Words of fine-tunes that keep every dimension.
@@ -666,6 +666,9 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
         )
     if not names:
         return ""
+    if names[0].startswith("exl3-") and "gguf" in words and "exl3" not in words:
+        rate = names[0].removeprefix("exl3-")
+        raise _unsure(text, f"{rate} says no quantization of a GGUF file; give its size, such as {_sized(model)}")
     behind = max(one.end for one in quants)
     odd = [words[at] for at in left if _STORED.fullmatch(words[at])]
     if behind in left and not _says_little(words[behind]):

@@ -15,6 +15,7 @@ _PLAIN = re.compile(r"bf16|fp?16|fp?32|fp[48]|mxfp[48]|nvfp4(?:a16)?|nf4|int[248
 _BITS = re.compile(r"(\d(?:\.\d+)?)bits?")
 _RATE = re.compile(r"\d+(?:\.\d+)?")
 _GROUP = re.compile(r"gs?(\d+)")
+_WEIGHTS = {"int4": "w4", "int8": "w8"}  # the bits that W4A16, W8A16 and W8A8 have too
 _SCHEMES = ("awq", "gptq", "autoround", "bnb", "hqq")
 _SIZES = {"small": "s", "medium": "m", "large": "l"}
 _BEFORE = {"ud": "ud-", "i1": "", "smol": "smol-"}
@@ -133,6 +134,10 @@ def _grouped(words: Sequence[str], at: int, found: SaidQuant) -> SaidQuant:
 def _joined(found: list[SaidQuant], *, mlx: bool) -> list[SaidQuant]:
     """What belongs together as one: a scheme and its bits, EXL3 and its rate, MLX's experts and other weights."""
     names = [one.name for one in found]
+    again = [one for one in found if any(name.startswith(_WEIGHTS.get(one.name, "-")) for name in names)]
+    if len(again) == 1 and len(found) == 2:
+        (other,) = (one for one in found if one not in again)
+        found, names = [other._replace(first=found[0].first, end=found[1].end)], [other.name]
     spans = (found[0].first, found[-1].end) if found else (0, 0)
     bits = [name for name in names if name.endswith("bit") or name.startswith("int") or re.match(r"w\d", name)]
     rates = [name for name in names if name.endswith("bpw") and _RATE.fullmatch(name.removesuffix("bpw"))]
