@@ -28,11 +28,11 @@ from flashmoe_sim.machines.network import several_in
 from flashmoe_sim.machines.parts import TITLES, Part, Parts
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.learn import of_another
-from flashmoe_sim.measured.placement import DEFAULT_BATCH, DEFAULT_UBATCH
 from flashmoe_sim.measured.usable import Usable, usable
 from flashmoe_sim.measured.value import Measured
 from flashmoe_sim.measured.which import known_model, model_that_ran
 from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.llama_flags import DEFAULT_BATCH, DEFAULT_UBATCH
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
 from flashmoe_sim.measured.tables import MOST_LINE, cells_of, line_objects, real, tables, whole
 from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
+from flashmoe_sim.systems.llama_flags import IK, settings_of_command, system_of
 
 COLUMNS = "PP", "TG", "N_KV", "S_PP t/s", "S_TG t/s"
 KEYS = "pp", "tg", "n_kv", "speed_pp", "speed_tg"

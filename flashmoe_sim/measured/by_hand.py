@@ -7,22 +7,32 @@ import re
 from flashmoe_sim.io.errors import BadInput, Malformed, unknown_name
 from flashmoe_sim.io.sizes import decimal
 from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.systems.llama_flags import spec_of
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
 WORDS = ("depth", "prompt", "quant", "model", "tokens", "sd")
 BY_HAND = "--measured"  # how their places begin
 _UNIT = re.compile(r"(?<=\d)\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)(?=\s|$)", re.IGNORECASE)
+_OF_FLAGS = re.compile(r"((?:\S+\s+)?-{1,2}[a-z].*?)\s*=\s*(\d+(?:\.\d+)?)((?:\s.*)?)", re.IGNORECASE)
 EXAMPLE = "placed:cpu_layers=24=28.1 depth=32768"
 
 
 def looks_by_hand(given: str) -> bool:
     """Whether a text is a speed rather than the name of a file: it begins with a system, or ends in a number."""
-    plain = _UNIT.sub("", given)
+    plain = _plain(given)
     if plain != given and decimal(plain.strip()) is not None:
         return True
     first = plain.split(maxsplit=1)[:1]
     name, equals, speed = first[0].rpartition("=") if first else ("", "", "")
     return bool(equals) and (name.split(":")[0] in SYSTEMS or decimal(speed) is not None)
+
+
+def _plain(given: str) -> str:
+    """A speed without its unit, and with a system instead of the flags of llama.cpp that make it."""
+    plain = _UNIT.sub("", given)
+    found = _OF_FLAGS.fullmatch(plain.strip())
+    spec = spec_of(found[1]) if found else ""
+    return f"{spec}={found[2]}{found[3]}" if found and spec else plain
 
 
 def read_by_hand(given: str) -> Measured:
@@ -31,7 +41,7 @@ def read_by_hand(given: str) -> Measured:
     Words: `depth=N` tokens in the context before, `prompt` for the speed of a prompt, `quant=Q4_K_M`, `model=NAME`,
     `tokens=N` that were timed, `sd=0.02` relative to the speed. Raises BadInput for anything else.
     """
-    first, *words = _UNIT.sub("", given).split() or [""]
+    first, *words = _plain(given).split() or [""]
     where = f"{BY_HAND} {given!r}"
     spec, equals, speed = first.rpartition("=")
     tok_s = decimal(speed)

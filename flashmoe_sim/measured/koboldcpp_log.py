@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from flashmoe_sim.io.sizes import decimal
-from flashmoe_sim.measured.placement import system_of
 from flashmoe_sim.measured.tables import MOST_LINE
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.systems.llama_flags import system_of
 
 ENGINE = "koboldcpp"
 _X = r"(\d{1,9}(?:\.\d{1,9})?)"

@@ -16,8 +16,8 @@ from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported
 from flashmoe_sim.measured.bench_table import has_table, rows_of_tables, torn
 from flashmoe_sim.measured.documents import NamedValues, rows_in
 from flashmoe_sim.measured.dress import undressed
-from flashmoe_sim.measured.placement import IK, system_of
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.systems.llama_flags import IK, system_of
 
 ONLY_IK = {
     "mla_attn",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.measured.dress import NUMBER, figure, two_meanings
 from flashmoe_sim.measured.log_state import DRAFTED, LoggedRequest, State, follow, note
-from flashmoe_sim.measured.placement import IK, system_of
 from flashmoe_sim.measured.value import FEW_DECODED, FEW_PROMPT, MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.systems.llama_flags import IK, system_of
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log
 NO_SETTINGS = ("model", "file", "file_size", "name", "type", "n_layer", "n_ctx", "experts_reduced")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from flashmoe_sim.measured.placement import settings_of_command
 from flashmoe_sim.measured.which import likeliest
+from flashmoe_sim.systems.llama_flags import settings_of_command
 
 FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
 _N, _X = r"(\d{1,12})", r"(\d{1,12}(?:\.\d{1,12})?)"

@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from functools import partial
 
-from flashmoe_sim.measured.placement import settings_of_command, system_of
 from flashmoe_sim.measured.tables import csv_rows, real, whole
 from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
+from flashmoe_sim.systems.llama_flags import settings_of_command, system_of
 
 COLUMNS = "ts", "commit", "tps", "pp", "hit", "model", "test", "ok"
 AUTO = re.compile(r"--moe-expert-cache -1\b")

@@ -9,8 +9,8 @@ from typing import Any
 from flashmoe_sim.io.errors import Malformed, Unusable
 from flashmoe_sim.measured import llama_log
 from flashmoe_sim.measured.documents import NamedValues, document
-from flashmoe_sim.measured.placement import settings_of_command, system_of
 from flashmoe_sim.measured.value import FoundSpeeds
+from flashmoe_sim.systems.llama_flags import settings_of_command, system_of
 
 RUN, LOG = "run.json", "log.txt"
 

@@ -13,9 +13,10 @@ from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Unsupported
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.placement import IK, with_layers
+from flashmoe_sim.measured.placement import with_layers
 from flashmoe_sim.measured.value import FEW_PROMPT, Measured, known_by_hand, missing
 from flashmoe_sim.measured.which import model_that_ran
+from flashmoe_sim.systems.llama_flags import IK
 
 PROMPT_TOKENS = 512  # of a timed prompt of unknown length
 FEW_AT_ONCE = 0.5  # of the tokens that are predicted to be read together; fewer are slower

@@ -18,6 +18,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import case_of
 from flashmoe_sim.systems.fits import better_file, check_any_fits, instead
+from flashmoe_sim.systems.llama_flags import spec_of
 from flashmoe_sim.systems.table import NOT_MODELLED, SERVES, SYSTEMS, parse_system, plain_name
 from flashmoe_sim.timeline.attention_cost import depth_unknown
 
@@ -129,11 +130,14 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem], *, any_engine: bool = False) -> list[System]:
-    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its own.
+    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its own,
+    and with flags, as `llama.cpp --n-cpu-moe 24`, the one that they make.
 
     any_engine: whether any engine stands for one that is not modelled.
     Raises BadInput for an unknown name, for an engine that is not modelled, and if there is none.
     """
+    if isinstance(given, str) and (spec := spec_of(given)):
+        return [parse_system(spec)]
     words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, System) else list(given)
     found: dict[System, None] = {}
     for word in words:

@@ -96,16 +96,19 @@ SYSTEMS = Systems(
 # Programs that serve with another one's code, and other spellings; in small letters.
 SERVES = {
     **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
-    **dict.fromkeys(("jan", "gpt4all", "ramalama"), "llama.cpp"),
+    **dict.fromkeys(("jan", "jan.ai", "gpt4all", "ramalama", "kobold", "llama-swap", "llama-cli"), "llama.cpp"),
+    **dict.fromkeys(("docker model runner", "lemonade", "lemonade server", "unsloth studio", "msty"), "llama.cpp"),
+    **dict.fromkeys(("oobabooga", "text-generation-webui"), "llama.cpp"),
     **dict.fromkeys(("mlx-lm", "mlx_lm", "mlx-vlm", "mlx_vlm", "vllm-mlx", "rapid-mlx", "omlx", "mtplx"), "MLX"),
-    **dict.fromkeys(("mlx-swift-lm", "mlx-engine"), "MLX"),
+    **dict.fromkeys(("mlx-swift-lm", "mlx-engine", "mlx_lm.server", "mlx_lm.generate"), "MLX"),
     **dict.fromkeys(("ik_llama", "ik_llama.cpp or llama.cpp"), "ik_llama.cpp"),
     "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
 }
 # Engines whose placement of experts is not modelled.
 _TITLES = """
-Aphrodite, ExLlamaV3, FastLLM, FlexGen, Krasis, LMDeploy, Lucebox, mistral.rs, MLC LLM, MNN, MoE-Infinity, ONNX
-Runtime, OpenVINO, PowerInfer, SGLang, sparkinfer, SwiftLM, TensorRT-LLM, tinygrad, tinyserve, transformers, vLLM
+AirLLM, Aphrodite, ExLlamaV3, FastLLM, FlexGen, IPEX-LLM, Krasis, LMDeploy, Lucebox, mistral.rs, MLC LLM, MNN,
+MoE-Infinity, oLLM, ONNX Runtime, OpenVINO, PowerInfer, SGLang, sparkinfer, SwiftLM, TabbyAPI, TensorRT-LLM, tinygrad,
+tinyserve, transformers, TRT-LLM, vLLM
 """
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.measured import Measured, missing, read_measured, read_with_notes, with_layers
-from flashmoe_sim.measured.placement import system_of
+from flashmoe_sim.systems.llama_flags import system_of
 from tests.measured.bench import WRITTEN, any_rows, as_json, row
 from tests.support import refused
 

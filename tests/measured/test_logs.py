@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.measured import Measured, missing, read_measured, read_with_notes
-from flashmoe_sim.measured.placement import settings_of_command
+from flashmoe_sim.systems.llama_flags import settings_of_command
 
 FILES = Path(__file__).parent / "files"
 

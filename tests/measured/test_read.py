@@ -26,6 +26,8 @@ SAMPLES = sorted((Path(__file__).parents[2] / "data" / "measured").glob("*.[jl]*
         ("placed:cpu_layers=24=28.1", Measured(where="", system="placed:cpu_layers=24", tok_s=28.1)),
         ("all-gpu=58.8", Measured(where="", system="all-gpu", tok_s=58.8)),
         ("all-gpu=58.8 tok/s", Measured(where="", system="all-gpu", tok_s=58.8)),
+        ("llama.cpp --n-cpu-moe 28 = 25 t/s", Measured(where="", system="placed:cpu_layers=28", tok_s=25)),
+        ("-ot exps=CPU = 12 tok/s depth=64", Measured(where="", system="placed:ot=exps=CPU", tok_s=12, depth=64)),
         ("cpu=5t/s depth=64", Measured(where="", system="cpu", tok_s=5.0, depth=64)),
         ("placed-ik:ot=exps=CPU=7 prompt", Measured(where="", system="placed-ik:ot=exps=CPU", tok_s=7.0, prompt=True)),
         (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.io.errors import TooLarge, Unsupported
+from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case, System
@@ -170,11 +170,47 @@ def test_it_takes_time_on_some_machine(system: System) -> None:
         ("mlx-lm", ["mlx"]),
         ("vllm-mlx", ["mlx"]),
         ("dwarfstar", ["ds4"]),
+        ("Lemonade Server", ["all-gpu", "cpu", "placed", "whole-layers", "cached"]),
+        ("mlx_lm.server", ["mlx"]),
         ("kekzl/imp", ["imp"]),
     ],
 )
 def test_an_engine_is_named_as_people_call_it(name: str, expected: list[str]) -> None:
     assert [system.name for system in parse_systems(name)] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "spec"),
+    [
+        ("llama.cpp --n-cpu-moe 24", "placed:cpu_layers=24"),
+        ("./llama-server -ngl 99 --n-cpu-moe=12 -fa on", "placed:cpu_layers=12"),
+        ("llama-server -ngl all --cpu-moe", "placed:ot=exps=CPU"),
+        ('llama.cpp -ot ".ffn_.*_exps.=CPU" -ngl 99', "placed:ot=.ffn_.*_exps.=CPU"),
+        ("-ts 3/1 -ncmoe 10 -ub 2048", "placed:cpu_layers=10:ts=3/1:ubatch=2048"),
+        ("ik_llama.cpp -ot exps=CPU", "placed-ik:ot=exps=CPU"),
+        ("llama.cpp -ngl 99", "all-gpu"),
+        ("-ngl 20", "whole-layers:gpu_layers=20"),
+        ("-ngl 0", "cpu"),
+    ],
+)
+def test_flags_of_llama_cpp_are_a_system(command: str, spec: str) -> None:
+    (system,) = parse_systems(command)
+    assert system == parse_system(spec)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("llama.cpp --n-cpu-moe 24 -ctk q8_0", "-ctk does not say where experts are computed; leave it out here"),
+        ("./llama-server -ncmoe=12", "-ncmoe=12"),
+        ("llama.cpp --n-cpu-moe 24,vllm", "give one value behind --n-cpu-moe"),
+        ("llama.cpp -ngl 99 vllm", "another system is another --system"),
+        ("ik_llama -ngl 20", "leave -ngl out if all layers are on the GPU"),
+    ],
+)
+def test_flags_that_are_no_system(command: str, says: str) -> None:
+    with refused(BadInput, says):
+        parse_systems(command)
 
 
 @pytest.mark.parametrize("name", ["vllm", "ONNX Runtime", "tinyserve"])
