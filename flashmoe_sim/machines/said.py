@@ -181,6 +181,12 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"\b2[sp] (?=(?:amd |intel )?(?:epyc|xeon)\b)", re.IGNORECASE), "2x "),
     (re.compile(r"(?<=\d) ?gbs\b", re.IGNORECASE), "GB"),
     (re.compile(r"(?<=\d{4}) ?mt(?![/\w])", re.IGNORECASE), "MHz"),
+    (
+        re.compile(r"(?<!xeon )(?<!xeon  )\b((?:gold|silver|platinum) \d{4}[a-z]?)\b(?! ?[gmt])", re.IGNORECASE),
+        r"Xeon \1",
+    ),
+    (re.compile(r"\bxeon 6 (?=\d{4}[a-z])", re.IGNORECASE), "Xeon "),
+    (re.compile(r"\s*\(igpu\)", re.IGNORECASE), ""),
     (re.compile(r"\bdevice \d:\s*", re.IGNORECASE), " + "),
     (re.compile(r"[\s,]*\b(?:compute capability \d+\.\d|vmm: (?:yes|no))", re.IGNORECASE), ""),
     (re.compile(r"\bmod(?:ded|ified) (?=\w)", re.IGNORECASE), ""),
