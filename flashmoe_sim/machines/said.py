@@ -170,7 +170,7 @@ _SHORT = (  # what people shorten, and what they write in other words
     (re.compile(r"(\d{4,5}) ?(?:mhz|mt/s) (ddr\d)\b(?![- ]?\d{4})", re.IGNORECASE), r"\2-\1"),
     (re.compile(r"\(\d{1,2} ?x ?(\d{1,3}) ?gb(?: of)? v-?ram\)", re.IGNORECASE), r"(\1GB)"),
     (re.compile(r"\s+-\s+(?=cpu[- ]only\b)", re.IGNORECASE), ", "),
-    (re.compile(r"\s*\((?:darwin|kernel)\b[^()]*\)|[\s,]*\b(?:linux )?kernel:? v?\d[\w.-]*", re.IGNORECASE), ""),
+    (re.compile(r"\s*\((?:darwin|kernel)\b[^()]*\)|(?<!linux)[\s,]+kernel:? v?\d[\w.-]*", re.IGNORECASE), ""),
     (
         re.compile(
             r"\b(windows(?: 1[01])?|linux) (?:gaming )?(?:pc|rig|desktop|machine|box) (?:with|has)\b", re.IGNORECASE
