@@ -331,7 +331,7 @@ _MODULES_OF = re.compile(  # 2x32 or 2x32GB beside 64GB, before what is no card
     r"(?=\s*(?:$|[)\],;/|@+]|ddr\d|\d\d(?:00|33|66)\b))",
     re.IGNORECASE,
 )
-_SIZES = re.compile(r"(?<![\w.])(?<!x )(\d{1,4}) ?gi?b\b", re.IGNORECASE)
+_SIZES = re.compile(r"(?<![\w.])(?<!\dx )(?<!\d x )(\d{1,4}) ?gi?b\b", re.IGNORECASE)
 _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
     r"config(?:uration)?|total|combined|each|mixed|es|qs|"
@@ -424,8 +424,7 @@ def _pieces(text: str) -> list[str]:
     text, sold = sold_as(instance(text))
     text = without_computers(text)
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
-    sizes = set(map(int, _SIZES.findall(text)))
-    text = _MODULES_OF.sub(lambda found: " " if int(found[1]) * int(found[2]) in sizes else found[0], text)
+    text = _of_modules_beside(text)
     text = _NUMBER.sub(lambda found: f"{_NUMBERS[found[1].lower()]}x ", text)
     text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
@@ -461,6 +460,17 @@ def _pieces(text: str) -> list[str]:
     if any(map(_KIND_OF_A_CHIP.search, parts)):
         parts = _without_kind(parts)
     return _with_channels(parts) or [text]
+
+
+def _of_modules_beside(text: str) -> str:
+    """`256GB (4x64GB)` as 4x64GB."""
+    for found in _MODULES_OF.finditer(text):
+        number, gib = int(found[1]), int(found[2])
+        if number * gib in map(int, _SIZES.findall(text)):
+            without = f"{text[: found.start()]} {text[found.end() :]}"
+            total = re.compile(rf"(?<![\w.])(?<!\dx )(?<!\d x ){number * gib} ?gi?b\b", re.IGNORECASE)
+            return total.sub(f"{number}x{gib}GB", without, count=1)
+    return text
 
 
 def _in_gib(found: re.Match[str]) -> str:

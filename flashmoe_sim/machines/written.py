@@ -191,7 +191,7 @@ class _Read:
     it has no unit.
     of_both: whether it is memory with the channels of two sockets. vram_gib: memory of the cards, each or together.
     desktop: whether it says that cards are a desktop's.
-    own_drive: an SSD of no kind, which only a chip has.
+    own_drive: an SSD of no kind, which only a chip has. modules: of RAM, if their number is given.
     """
 
     part: Part | None = None
@@ -206,6 +206,7 @@ class _Read:
     vram_gib: float | None = None
     own_drive: str = ""
     desktop: bool = False
+    modules: int = 0
 
 
 def words(text: str) -> list[str]:
@@ -324,10 +325,11 @@ def parse_parts(text: str) -> Parts:
     sizes: list[tuple[str, float]] = []
     generation, system = "", ""
     channels, mt_s, doubtful = 0, 0, ""
-    bare, sockets, of_both, vram_gib, own_drive = False, 1, "", None, ""
+    bare, sockets, of_both, vram_gib, own_drive, modules = False, 1, "", None, "", 0
     for word in words(text):
         read = _read(word)
         vram_gib, own_drive = read.vram_gib or vram_gib, read.own_drive or own_drive
+        modules = read.modules or modules
         if read.ram_gib is not None:
             sizes.append((word, read.ram_gib))
         if read.system:
@@ -389,6 +391,8 @@ def parse_parts(text: str) -> Parts:
     cpu = by_kind.get("cpu")
     if channels and sockets > 1 and cpu is not None and cpu.memory and channels > split(catalogue()[cpu.memory])[1]:
         channels //= 2
+    if modules and not channels and (bare or "memory" not in by_kind) and cpu is not None and cpu.memory:
+        channels = min(max(modules // sockets, 1), split(catalogue()[cpu.memory])[1])
     if cpu is not None and cpu.memory and channels == split(catalogue()[cpu.memory])[1]:
         channels = 0  # all that it has, as without them
     if channels > MOST_CHANNELS:
@@ -561,7 +565,7 @@ def _read(word: str) -> _Read:
         raise kind(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if found := _SIZE.search(word):
         rest = f"{word[: found.start()]} {word[found.end() :]}"
-        return _sized(word, int(found[1] or 1) * float(found[2]), rest)
+        return replace(_sized(word, int(found[1] or 1) * float(found[2]), rest), modules=int(found[1] or 0))
     if (many := _channels_of_two(word)) is not None:
         return _Read(many, of_both=True)
     for way in _ways(word):
@@ -676,6 +680,7 @@ def _several(word: str, number: int, one: str) -> _Read:
         read.number = number
     elif read.ram_gib is not None and modules:
         read.ram_gib *= number
+        read.modules = number
     elif number > 1:
         if read.part is not None and read.part.kind == "chip":
             raise Conflict(
