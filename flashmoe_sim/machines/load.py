@@ -165,7 +165,7 @@ def machines_in(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 or is_path(text) or not all(names):
         return names
-    if _is_sentence(text, names) and _is_machine(one := as_parts(text)):
+    if (_is_sentence(text, names) or _is_cpu_with_cards(names)) and _is_machine(one := as_parts(text)):
         return [one]
     others = [name for name in names if not _is_machine(name)]
     if len(others) < len(names) and all("+" in name for name in others):
@@ -178,6 +178,16 @@ def machines_in(text: str) -> list[str]:
         if known and len(known) < len(names) and all(map(_is_machine, known)):
             return names
         raise
+
+
+def _is_cpu_with_cards(names: Sequence[str]) -> bool:
+    """Whether one name is of a CPU with its RAM, and the others of cards alone: `5800X 64GB, RTX 3090` is one."""
+    try:
+        found = [parse_parts(as_parts(name)) for name in names]
+    except BadInput:
+        return False
+    others = [one for one in found if set(one.by_kind) != {"gpu"} or one.ram_gib is not None]
+    return len(others) == 1 < len(found) and "cpu" in others[0].by_kind and not {"gpu", "chip"} & set(others[0].by_kind)
 
 
 def _is_sentence(text: str, names: Sequence[str]) -> bool:
