@@ -34,10 +34,11 @@ SAME, OTHER, READS = "*", "o", "x"
 MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
 LEAST = 0.1  # tokens a second: a slower speed is written as `below 0.1`
 NEAR, HELPS, LIMITS = 2, 3, 2  # at most so many other engines, changes of the machine and parts of a token's time
-LEAST_MEASURED = 1  # other computer, even if it takes more than the screen
+LEAST_MEASURED = 2  # other computers, even if they take more than the screen
 SMALLEST = 0.1  # of a token's time: a smaller part is not named
 ON_PCS = ("linux", "windows")  # systems that read mapped files at unlike rates
 SLOWER = 0.97  # of the speed at an empty context: a full context that leaves more of it is not mentioned
+_FILE = re.compile(r"the file with \S+ in its name, ([\d.,]+ GB), ")
 _INSTEAD = re.compile(r" instead of [\d,.]+")
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 Row: TypeAlias = tuple[str, str]
@@ -209,8 +210,8 @@ def _rows(found: Recommendation) -> Iterator[Row]:
     for one in found.others:
         if WIRED in one.best.why_not:
             yield "Or", f"{one.best.system.title}: {one.best.why_not}"
-    get = "; ".join(get_of(found)).replace(".; ", ". ")
-    yield "Get", get.replace(": the model's file, ", ": ").replace("; look for ", ", ")
+    get = "; ".join(get_of(found)).replace(".; ", ". ").replace(": the model's file, ", ": ")
+    yield "Get", _FILE.sub(r"\1 ", get).replace("; look for ", ", ")
     yield "Needs", needs_of(found)
     if limit := _limit(found):
         yield "Limit", limit
@@ -383,7 +384,7 @@ def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
     other, less, likely_faster = found.reads_itself, found.smaller, found.likely_faster
     if likely_faster is not None:
         share = math.floor(100 * found.wins(likely_faster))  # below the one from which it would be named first
-        how = f"likely faster, but not surely ({share}%): {_brief(likely_faster.best)}"
+        how = f"likely faster ({share}%): {_brief(likely_faster.best)}"
         yield from _another(likely_faster.best, how, found.best.best)
     if other is not None and other.best.launch is not None:
         yield from _another(other.best, f"which reads experts itself, {_brief(other.best)}", found.best.best)
