@@ -146,7 +146,7 @@ def _scaled(value: Any, times: float, name: str = "") -> Any:
 
 
 def _wrapped(text: str | list[str], letters: float) -> list[str]:
-    return textwrap.wrap(text if isinstance(text, str) else " ".join(text), int(letters))
+    return textwrap.wrap(text if isinstance(text, str) else " ".join(text), int(letters), break_on_hyphens=False)
 
 
 def config(theme: Theme) -> dict[str, Any]:
