@@ -66,7 +66,7 @@ _OTHER_LANGUAGES = (  # words that stand beside parts
     (re.compile(r"锐龙"), " Ryzen "),
     (re.compile(r"线程撕裂者"), " Threadripper "),
     (re.compile(r"\d+ ?核(?:心)?(?: ?\d+ ?线程)?"), " "),
-    (re.compile(r"\s*[加和]\s*(?=[\w\d])"), " + "),
+    (re.compile(r"\s*[加和]\s*(?=\w)"), " + "),
     (re.compile(r"(?<=\d) ?[Gg]o(?!\w)"), "GB"),
     (re.compile(r"(?<=\d) ?To(?!\w)"), "TB"),
     (
@@ -256,15 +256,6 @@ _SHORT = (  # what people shorten, and what they write in other words
         "",
     ),  # a line of cards
     (re.compile(r"\bnitro\+(?= )", re.IGNORECASE), "nitro"),
-    (
-        re.compile(  # what makers of memory call it
-            r"\b(?:(?:corsair|g\.?skill|kingston|crucial|patriot|hyperx) )*(?:vengeance|dominator|ripjaws|trident z\d?|"
-            r"flare x\d?|(?<=kingston )fury|(?<=hyperx )fury|ballistix|(?<=patriot )viper)"
-            r"(?: (?:lpx|pro|rgb|platinum|neo|royal|beast|renegade|impact|v|s5|steel|venom))*\b",
-            re.IGNORECASE,
-        ),
-        "",
-    ),
 )
 _IN_A_MAC = (  # its cores, and its SSD
     (re.compile(r"[\s,]*(?:and )?\b\d+[- ]core neural (?:network )?engine\b", re.IGNORECASE), ""),
