@@ -13,10 +13,9 @@ from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
 from flashmoe_sim.geometry.model import DEFAULT_TYPE, ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Unsupported
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.placement import with_layers
 from flashmoe_sim.measured.value import FEW_PROMPT, Measured, known_by_hand, missing
 from flashmoe_sim.measured.which import model_that_ran
-from flashmoe_sim.systems.llama_flags import IK
+from flashmoe_sim.systems.llama_flags import IK, UNSURE, system_of
 
 PROMPT_TOKENS = 512  # of a timed prompt of unknown length
 FEW_AT_ONCE = 0.5  # of the tokens that are predicted to be read together; fewer are slower
@@ -33,6 +32,14 @@ class Usable(NamedTuple):
     def group(self) -> tuple[Any, ...]:
         """What it has in common with others that differ by depth, length or repeat."""
         return self.geometry.name, self.measured.system, self.measured.prompt
+
+
+def with_layers(measured: Measured, layers: int) -> Measured:
+    """The measurement with its system, if only the number of the model's layers was missing."""
+    if not measured.unplaced.endswith(UNSURE):
+        return measured
+    system, why = system_of(measured.settings, engine=measured.engine, prompt=measured.prompt, layers=layers)
+    return replace(measured, system=system, unplaced=why)
 
 
 def usable(one: Measured, machine: Machine, model: ModelGeometry | None) -> Usable:
