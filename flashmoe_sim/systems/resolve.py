@@ -136,7 +136,7 @@ def parse_systems(given: OneSystem | Iterable[OneSystem], *, any_engine: bool = 
     any_engine: whether any engine stands for one that is not modelled.
     Raises BadInput for an unknown name, for an engine that is not modelled, and if there is none.
     """
-    if isinstance(given, str) and (spec := spec_of(given)):
+    if isinstance(given, str) and " -" in f" {given}" and (spec := spec_of(given)):
         return [parse_system(spec)]
     words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, System) else list(given)
     found: dict[System, None] = {}
