@@ -57,13 +57,14 @@ def sections(found: Recommendation) -> list[Section]:
     """The screen, and then what else was asked for, such as what to buy."""
     best, plain = found.best.best, found.plain
     assert best.launch is not None
-    title, verdict = f"{found.case.model.name} on {heading(found.case.machine)}", f"{in_words(best)}, with "
+    verdict = f"{in_words(best)}, with "
     whole = f"{verdict}{best.system.title}"
     above: list[Part] = [Verdict(whole if len(whole) <= WIDE else f"{verdict}{short_name(best)}")]
     if plain is not None:
         above.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
     if prompt := prompt_in_words(found):
         above.append(prompt)
+    measured, left = nearest(best.system, found.case), HIGH - sum(map(_height, (*above, _strip(found, plain, ()))))
     below: list[Part] = [best.launch.command(_label("Run"))]
     before = ""
     for label, text in _rows(found):
@@ -71,8 +72,9 @@ def sections(found: Recommendation) -> list[Section]:
         before = label
     below += [*_sockets(found), *_or(found, plain)]
     below.append(_item("Date", f"{today()}, {program()}; more: --why; a page: --save page.html"))
-    left = HIGH - sum(map(_height, (title, *above, _strip(found, plain, 0), *below)))
-    parts = (*above, _strip(found, plain, max(left, LEAST_MEASURED)), *below)
+    title = f"{found.case.model.name} on {heading(found.case.machine)}"
+    left -= sum(map(_height, (title, *below)))
+    parts = (*above, _strip(found, plain, measured[: max(left, LEAST_MEASURED)]), *below)
     asked = [advice.what_to_buy(found)] if found.bought is not None else []
     asked += [advice.is_enough(found)] if found.transfers else []
     return [Section(title, parts), *asked]
@@ -166,11 +168,9 @@ def short_name(one: Compared) -> str:
     return one.system.title.partition(",")[0]
 
 
-def _strip(found: Recommendation, plain: Compared | None, most: int) -> Verbatim:
-    """The answer, what anybody can install, and what others measured on so many computers at most."""
-    best = found.best.best
-    spans = spans_of(best, plain)
-    dots = dots_of(nearest(best.system, found.case)[:most])
+def _strip(found: Recommendation, plain: Compared | None, measured: Sequence[OnOneComputer]) -> Verbatim:
+    """The answer, what anybody can install, and what others measured."""
+    spans, dots = spans_of(found.best.best, plain), dots_of(measured)
     known = {one.mark for one in dots}
     legend = ", ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in known)
     below = f"Others measured: {legend}" if known else "No published speed of this model is known here."
