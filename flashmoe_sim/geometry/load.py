@@ -140,12 +140,16 @@ def is_model_file(path: str) -> bool:
     )
 
 
+_BITS_ALONE = re.compile(r"(?!.*mlx)[^/:]*\b[2-8][- ]?bits?\b[^/:]*", re.IGNORECASE)
+
+
 def quantization_said(spec: str) -> bool:
     """Whether a model's name or file says its quantization or size, so that no other one is meant.
 
     A `config.json` stands for the model in any quantization: how its own weights are stored is only the first guess.
+    Bits alone, as in `qwen3-30b-a3b 4-bit`, are those of MLX's file on a Mac, and of another one elsewhere.
     """
-    if spec in model_names():
+    if spec in model_names() or _BITS_ALONE.fullmatch(spec):
         return False
     if os.path.lexists(spec) and not is_name(spec):
         return not is_model_file(spec) or spec.endswith(".gguf")

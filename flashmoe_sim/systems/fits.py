@@ -12,7 +12,15 @@ from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, System
 
-NAMED = 3
+NAMED, FEW = 3, 4  # reasons in a refusal, and systems of each
+GGUF_OF = {  # what MLX's bits are called in files that other engines read
+    "mlx-2bit": "q2_k",
+    "mlx-3bit": "q3_k_m",
+    "mlx-4bit": "q4_k_m",
+    "mlx-5bit": "q5_k_m",
+    "mlx-6bit": "q6_k",
+    "mlx-8bit": "q8_0",
+}
 
 
 def why_none_fits(case: Case, system: System) -> str:
@@ -58,7 +66,7 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     for system, reason in reasons:
         groups.setdefault(reason, []).append(system.spec)
     first = list(groups.items())[:NAMED]
-    why_not = "; ".join(f"{', '.join(specs)}: {reason}" for reason, specs in first)
+    why_not = "; ".join(f"{_few(specs)}: {reason}" for reason, specs in first)
     left = len(reasons) - sum(len(specs) for _, specs in first)
     more = f"; and {left} more" if left else ""
     other = another_file(case, [system for system, _ in reasons])
@@ -79,6 +87,11 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     if case.machine.unseen:
         advice = f"{advice}; {'; '.join(case.machine.unseen)}"
     return kind(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
+
+
+def _few(specs: Sequence[str]) -> str:
+    more = len(specs) - FEW
+    return f"{', '.join(specs[:FEW])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _nor_the_nearest(case: Case, systems: Sequence[System]) -> str:
@@ -117,10 +130,15 @@ def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, S
 
 
 def _usual_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
-    """A known model's usual quantization, even if it is read from storage page by page, and a system for it."""
+    """A known model's usual quantization, of the bits of MLX's if it is one, and a system for it.
+
+    Even if it is read from storage page by page.
+    """
     if case.model.gguf or case.model.base_name not in named_models():
         return None
-    usual = replace(case, model=named_model(case.model.base_name))
+    bits = GGUF_OF.get(case.model.quant or "", "")
+    known = bits in named_models()[case.model.base_name].quants
+    usual = replace(case, model=named_model(f"{case.model.base_name}:{bits}" if known else case.model.base_name))
     if usual.model.name == case.model.name:
         return None
     first = next((system for system in systems if not why_none_fits(usual, system)), None)

@@ -328,6 +328,8 @@ def test_the_repository_that_a_command_names(text: str, repository: str) -> None
 
 def test_whether_a_quantization_is_said() -> None:
     assert not quantization_said("qwen3-30b-a3b")
+    assert not quantization_said("Qwen3 30B A3B 4-bit")
+    assert quantization_said("Qwen3 30B A3B MLX 4-bit")
     assert not quantization_said("unsloth/Qwen3-30B-A3B-GGUF")
     for text in ("Qwen3-30B-A3B-128K-UD-Q4_K_XL.gguf", "qwen3-30b-a3b:q8_0", "qwen3-30b-a3b@18GB"):
         assert quantization_said(text)

@@ -196,7 +196,7 @@ def test_commands_go_on_with_it(hub: Hub, capsys: pytest.CaptureFixture[str]) ->
     screen = capsys.readouterr()
     assert screen.err.startswith(f"sim: {spec}: read ")
     assert f"llama-server -hf {spec} -c 4096" in screen.out
-    assert "the file with Q4_K_M in its name" in screen.out
+    assert "-hf: downloads " in screen.out
     found = document(capsys, "compare", spec, "--machine", PC, "--system", "placed", "--online")
     assert found["rows"]
     assert document(capsys, "model", "show", spec, "--online")["identity"]["source"].endswith("Wonder-Q4_K_M.gguf")

@@ -111,6 +111,23 @@ def test_a_model_that_no_engine_reads_is_answered_for_in_its_usual_quantization(
         check_any_fits(Case(model, machine), parse_systems("all"))
 
 
+@pytest.mark.parametrize(
+    ("name", "machine", "taken"),
+    [
+        ("Qwen3 30B A3B 4-bit", "rtx-3060 + 32GiB", "q4_k_m"),
+        ("qwen3-30b-a3b 8bit", "rtx-4090 + 64GiB", "q8_0"),
+        ("Qwen3 30B A3B 4-bit", "m3-max-48", "mlx-4bit"),
+    ],
+)
+def test_bits_alone_are_of_the_files_that_run_there(name: str, machine: str, taken: str) -> None:
+    assert Recommend(model=name, machine=machine, systems="placed,cpu,mlx").advise().case.model.quant == taken
+
+
+def test_mlx_by_its_name_is_not_taken_for_another_file() -> None:
+    with pytest.raises(Unsupported, match="reads GGUF, not mlx"):
+        Recommend(model="Qwen3-30B-A3B-MLX-4bit", machine="rtx-3060 + 32GiB").advise()
+
+
 def test_several_machines_get_a_file_that_some_engine_on_one_of_them_reads() -> None:
     asked = Recommend(model="qwen3.8-flash-next", machine="m5-pro-48", systems="cpu,slotstream")
     macs = asked.run_each(["m5-pro-48", "m2-16"], ["qwen3.8-flash-next"]).cells
