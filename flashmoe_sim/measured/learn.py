@@ -251,7 +251,7 @@ def _seen(
     seen = observed(one.tok_s, speed_on, loads, unknown=unknown, sd=one.sd or 0.0)
 
     def on_it(machine: Machine) -> Expected:
-        return run(roomier(machine) if larger else machine, interval=True)[1]
+        return run(_larger(machine) if larger else machine, interval=True)[1]
 
     other = "" if model is None or geometry.name == model.name else geometry.name
     ran = Ran(system, replace(case, machine=machine), seen, prompt=one.prompt, depth=one.depth)
@@ -276,7 +276,7 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
     try:
         system.check(case)
     except BadInput as error:
-        larger = replace(case, machine=roomier(case.machine))
+        larger = with_more_memory(case)
         try:
             system.check(larger)
         except BadInput:
@@ -299,8 +299,12 @@ def _what_fits(system: System, case: Case) -> str:
     return ""
 
 
-def roomier(machine: Machine) -> Machine:
-    """The machine with as much more memory as a plan may be wrong."""
+def with_more_memory(case: Case) -> Case:
+    """The case on a machine with as much more memory as a plan may be wrong."""
+    return replace(case, machine=_larger(case.machine))
+
+
+def _larger(machine: Machine) -> Machine:
     known = dict(machine.quantities())
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 

@@ -288,16 +288,15 @@ def held_of(found: Recommendation) -> list[MemoryTaken]:
 
 def _limit(found: Recommendation) -> str:
     """What most of a token's time is spent on."""
-    shares = [f"{share:.0%} {what}" for what, share in advice.shares_of(found.best.best, least=SMALLEST).items()]
-    if not shares:
-        return ""
-    shares[0] = shares[0].replace("% ", "% of a token's time is ", 1)
-    return _in_a_line(shares[:LIMITS], ", ")
+    shares = advice.shares_of(found.best.best, least=SMALLEST).items()
+    after = ("of a token's time is ", *[""] * len(shares))
+    texts = [f"{share:.0%} {of}{what}" for (what, share), of in zip(shares, after, strict=False)]
+    return _in_a_line(texts[:LIMITS], ", ")
 
 
 def _in_a_line(texts: Sequence[str], between: str) -> str:
-    """As many of these as a line has room for, and the first anyway."""
-    line = texts[0]
+    """As many of these as a line has room for, and the first anyway; empty for none."""
+    line = "".join(texts[:1])
     for text in texts[1:]:
         if len(longer := f"{line}{between}{text}") > WIDE - INDENT:
             break
@@ -313,7 +312,7 @@ def helps_of(found: Recommendation) -> list[tuple[str, Changed]]:
 def _helps(found: Recommendation) -> str:
     changes = ((_INSTEAD.sub("", change), one) for change, one in helps_of(found))
     each = [f"{change}: {number(one.after.tok_s or 0.0)} ({one.gain:+.0%})" for change, one in changes]
-    return _in_a_line(each, "; ") if each else "no single change of this computer gains 3%"
+    return _in_a_line(each, "; ") or "no single change of this computer gains 3%"
 
 
 def _near(found: Recommendation) -> str:
@@ -324,7 +323,7 @@ def _near(found: Recommendation) -> str:
         name = one.system.title if short_name(one) in named_before else short_name(one)
         near.append(f"{name} {_brief(one)}{', which may not fit' if one.tight else ''}")
         named_before.append(short_name(one))
-    return _in_a_line(near, "; ") if near else ""
+    return _in_a_line(near, "; ")
 
 
 def doubt_of(found: Recommendation) -> str:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.measured.learn import roomier
+from flashmoe_sim.measured.learn import with_more_memory
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
@@ -101,7 +102,7 @@ def grid(
                 continue
             timed[system] = one
             if case.depth and system not in before_s:
-                filled = predicted(workload, empty, system, prompt_tokens=case.depth)
+                filled = predicted(workload, empty, system, interval=False, prompt_tokens=case.depth)
                 before_s[system] = case.depth / filled.prompt_tok_s if filled.prompt_tok_s else 0.0
 
     predict(list(wanted(case)), case, timed)
@@ -118,19 +119,16 @@ def grid(
     return Grid(tuple(trials), timed, case, objective, before_s, on_others)
 
 
-def predicted(
-    workload: Workload, case: Case, system: System, *, borrowed: bool = False, prompt_tokens: int = 0
-) -> Compared:
-    """The prediction of a setting; if its plan exceeds the memory by no more than a plan may be wrong, it is tight."""
-    found = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=prompt_tokens)
+def predicted(workload: Workload, case: Case, system: System, **asked: Any) -> Compared:
+    """The prediction of a setting; if its plan exceeds the memory by no more than a plan may be wrong, it is tight.
+
+    asked: as for `at_setting`.
+    """
+    found = at_setting(workload, case, system, **asked)
     if found.tok_s is not None:
         return found
-    with_room = at_setting(workload, _with_room(case), system, borrowed=borrowed, prompt_tokens=prompt_tokens)
+    with_room = at_setting(workload, with_more_memory(case), system, **asked)
     return found if with_room.tok_s is None else replace(with_room, tight=True)
-
-
-def _with_room(case: Case) -> Case:
-    return replace(case, machine=roomier(case.machine))
 
 
 def _kinds(timed: Mapping[System, Compared]) -> dict[type[System], None]:
@@ -167,7 +165,7 @@ def _chosen_otherwise(timed: Mapping[System, Compared], objective: Objective) ->
 
 def _settings(system: System, case: Case, objective: Objective) -> Iterator[System]:
     """A system at each of its sizes, mapped and not, with each micro-batch if the prompt counts, and each cut."""
-    choices = dict(system.prompt_choices) if objective.prompt_tokens else {}
+    choices, with_room = dict(system.prompt_choices) if objective.prompt_tokens else {}, with_more_memory(case)
     if getattr(system, "mmap", None) == "":
         choices["mmap"] = ("yes", "no")
     for values in product(*choices.values()):
@@ -176,7 +174,7 @@ def _settings(system: System, case: Case, objective: Objective) -> Iterator[Syst
             sized = one.at_each_size(case)
         else:
             sized = [one.of_size(layers) for layers in _layers(min(one.sizes(case)), max(one.sizes(case)))]
-            sized = [each for each in sized if _holds(each, _with_room(case))]
+            sized = [each for each in sized if _holds(each, with_room)]
         for each in sized:
             yield each
             yield from _cut_otherwise(each, case)
