@@ -30,7 +30,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """The page with each word of a long line of code in a span, so that it is not cut at a hyphen."""
+    """The page with each word of a long line of code in a span: a browser breaks the line between words only."""
     return CODE.sub(lambda code: code[1] + "\n".join(map(_in_words, code[2].split("\n"))), content)
 
 

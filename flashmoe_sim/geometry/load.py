@@ -147,7 +147,7 @@ def quantization_said(spec: str) -> bool:
     """Whether a model's name or file says its quantization or size, so that no other one is meant.
 
     A `config.json` stands for the model in any quantization: how its own weights are stored is only the first guess.
-    Bits alone, as in `qwen3-30b-a3b 4-bit`, are those of MLX's file on a Mac, and of another one elsewhere.
+    Bits alone, as in `qwen3-30b-a3b 4-bit`, say no file: a Mac runs MLX's, other computers a GGUF file.
     """
     if spec in model_names() or _BITS_ALONE.fullmatch(spec):
         return False

@@ -81,7 +81,10 @@ def with_generation(cpu: Part, generation: str, channels: int = 0) -> Part:
 
 
 def check_memory(cpu: Part, memory: Part) -> None:
-    """Raise BadInput if a CPU does not take this memory, or has fewer channels; those of soldered memory are narrow."""
+    """Raise BadInput if a CPU does not take this memory, or has fewer channels.
+
+    Channels of soldered memory are narrower than a CPU's, and are not compared.
+    """
     check_generation(cpu, memory.name)
     kind, _, channels = memory.name.rpartition("x")
     if channels.isdecimal() and not kind.startswith(SOLDERED):

@@ -160,7 +160,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
         (r"\bryzen(?: \d)?(?: (?:pro|cpu))?$", "which Ryzen? Write its number, such as ryzen-5600"),
         (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
         (r"^pcie$", "which PCIe? Write its generation and lanes, such as pcie4x8"),
-        (r"\bcpu[- ]only\b", "a GPU is named beside it; leave out the one that does not work"),
+        (r"\bcpu[- ]only\b", "a GPU is named beside it; leave out the one that does not compute"),
         (r"\be-?gpu\b", "over which cable? Write it as a part, such as oculink or thunderbolt4"),
         (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
         (

@@ -55,19 +55,16 @@ _USED = re.compile(r"expert_used_count=int:(\d{1,4})\b")
 _OFFLOADED_FROM = re.compile(r"\bGGML_OP_OFFLOAD_MIN_BATCH=(\d{1,9})\b")
 _NO_NAME = re.compile(r"[$%<>{}\[\]]")  # of a variable or a placeholder
 _NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
-
-
-# A command, or an engine of llama.cpp's flags with some of them, and which of them say where experts are computed.
 _COMMAND = re.compile(
     r"(?:(?:\S*/)?((?:ik_)?llama(?:\.cpp|-server|-cli|-bench)?(?:\.exe)?)\s+)?(-{1,2}[a-z].*)", re.IGNORECASE
 )
 _ALL_ON_GPU = re.compile(r"(?<!\S)(-ngl|--n-gpu-layers|--gpu-layers)[ =](?:all|-1)(?!\S)")
 _FLAG = re.compile(r"(?<!\S)--?[a-z][\w-]*", re.IGNORECASE)
-_PLACES = ("n_cpu_moe", "n_gpu_layers", "overrides", "tensor_split", "ubatch", "batch")
+_PLACES = ("n_cpu_moe", "n_gpu_layers", "overrides", "tensor_split", "ubatch", "batch")  # where experts are computed
 
 
 def spec_of(text: str) -> str:
-    """The spec of what people write as `llama.cpp --n-cpu-moe 24`, or as flags alone; empty for another text.
+    """The system that flags of llama.cpp make, alone or behind its name: `llama.cpp --n-cpu-moe 24`; else empty.
 
     Raises BadInput for flags that no system has, or that are given in another way.
     """
